@@ -33,8 +33,8 @@ bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-/// CLI11 accepts an option as the value of another, and reads "--config=" as if the next word were
-/// its value.
+/// Refuses options without a value: CLI11 would accept an option as the value of another, and read
+/// "--config=" as if the next word were its value.
 void check_values_present(const CLI::App& app, const Arguments& arguments) {
   const std::vector<std::string> names = option_names(app);
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -51,7 +51,7 @@ void check_values_present(const CLI::App& app, const Arguments& arguments) {
   }
 }
 
-/// The option that a plain word without one was probably meant for; "" if none is likely.
+/// The option that was probably meant by a plain word without an option; "" if none is likely.
 std::string option_for_words(const CLI::App& app) {
   for (const char* name : {"--run", "--input", "--prompt"}) {
     if (app.get_option_no_throw(name) != nullptr) return name;
@@ -59,8 +59,8 @@ std::string option_for_words(const CLI::App& app) {
   return "";
 }
 
-/// The key of the configuration that an unknown option has the name of: "train.steps" of "--steps"
-/// where train alone has that option, "lr_schedule.max_lr" of "--max-lr"; "" if it is none.
+/// The key of the configuration with the name of an unknown option: "train.steps" for "--steps"
+/// where train alone has that option, "lr_schedule.max_lr" for "--max-lr"; "" if there is none.
 std::string key_meant_by(const CLI::App& app, const std::string& word) {
   if (app.get_option_no_throw("--set") == nullptr || !word.starts_with("--")) return "";
   std::string name = word.substr(2);
@@ -97,13 +97,13 @@ void check_extras(const CLI::App& app) {
          "unknown option '" + word + "'; did you mean '--set " + key + "=" + value + "'?");
 }
 
-/// --config also has a short and a plain form.
+/// The name of a required option in messages: --config also has a short and a plain form.
 std::string required_name(const CLI::Option& option) {
   const bool is_config = option.check_lname("config");
   return is_config ? "--config" : option.get_name(true, true);
 }
 
-CommandShape* shape = nullptr;  // where shape_of() wants the options
+CommandShape* shape = nullptr;  // if set, receives the options for shape_of()
 
 void describe(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
@@ -142,7 +142,7 @@ void refuse(const std::string& program, const std::string& message) {
 std::vector<std::int64_t> numbers_of(const std::string& program, const std::string& option,
                                      const std::string& text, std::int64_t least) {
   std::vector<std::int64_t> numbers;
-  // Nothing comes after a last comma, and nothing is not a number.
+  // The text after a last comma is empty, which is refused as well.
   for (std::size_t begin = 0; !text.empty() && begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     std::int64_t number = -1;
@@ -379,7 +379,7 @@ void CommandLine::refuse(const std::string& message) const {
 
 void CommandLine::check_ranks(std::int64_t local_ranks) const {
   const LaunchedAs launched = launched_as();
-  // A batch script of Slurm has the size of its job, too, and may be one process.
+  // A batch script of Slurm also sees the size of its job, and may be one process.
   if (local_ranks > 0 && launched.size > 1 && launched.launcher != "Slurm") {
     refuse(formatted("--local-ranks starts ranks, and {} has started {} already; use one of them",
                      launched.launcher, launched.size));

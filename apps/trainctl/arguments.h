@@ -1,6 +1,6 @@
-// Command lines. CLI11 parses them. This adds what it lacks: unknown words are reported first,
-// with the nearest known one; numbers are decimal; every mistake is Error{usage}.
-// Only arguments.cpp includes CLI11, which takes seconds to compile.
+// Command lines, parsed by CLI11 with additional rules: unknown words are reported first, with the
+// nearest known one; numbers are decimal; every mistake is Error{usage}. Only arguments.cpp
+// includes CLI11, which takes seconds to compile.
 #pragma once
 
 #include <cstdint>
@@ -21,56 +21,56 @@ inline constexpr const char* search_again_text =
 /// The options of one command, and the variables that their values go to.
 class CommandLine {
  public:
-  /// `name`: the command as messages and the help have it, "trainctl plan".
+  /// `name`: the command as shown in messages and the help, "trainctl plan".
   CommandLine(const std::string& summary, const std::string& name);
   ~CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  /// `names`: those of an option ("-o,--output") or, without dashes, of a positional argument;
-  /// `text`: its description in the help; `value`: the name of its value there.
+  /// `names`: names of an option ("-o,--output") or, without dashes, of a positional argument;
+  /// `text`: its description in the help; `value`: the name of its value in the help.
   void add_text(const std::string& names, std::string& target, const std::string& text,
                 const std::string& value = "");
-  /// Several values: `count`, or any number.
+  /// Adds an option with several values: `count`, or any number.
   void add_texts(const std::string& names, std::vector<std::string>& target,
                  const std::string& text, const std::string& value, int count = any_number);
   void add_flag(const std::string& names, bool& target, const std::string& text);
-  /// A whole decimal number in [least, most].
+  /// Adds an option for a whole decimal number in [least, most].
   void add_whole_number(const std::string& names, std::int64_t& target, const std::string& text,
                         std::int64_t least,
                         std::int64_t most = std::numeric_limits<std::int64_t>::max());
-  /// A finite number >= `least`.
+  /// Adds an option for a finite number >= `least`.
   void add_number(const std::string& names, double& target, const std::string& text, double least);
-  /// One of `known`.
+  /// Adds an option whose value is one of `known`.
   void add_choice(const std::string& names, std::string& target, const std::string& text,
                   const std::vector<std::string>& known);
-  /// One of `known`, which `take` turns into another value.
+  /// Adds an option whose value is one of `known`; `take` is called with the value.
   void add_choice(const std::string& names, const std::string& text,
                   const std::vector<std::string>& known,
                   const std::function<void(const std::string&)>& take);
-  /// `--format`, one of `known`.
+  /// Adds `--format`, one of `known`.
   void add_format(std::string& format, const std::vector<std::string>& known);
-  /// `--set path=value`, any number of times.
+  /// Adds `--set path=value`, any number of times.
   void add_set(std::vector<std::string>& set_options);
-  /// `name value`, any number of times.
+  /// Adds `name value`, any number of times.
   void add_repeated(const std::string& name, std::vector<std::string>& target,
                     const std::string& text, const std::string& value);
-  /// `name path=value`, any number of times.
+  /// Adds `name path=value`, any number of times.
   void add_changes(const std::string& name, std::vector<std::string>& changes,
                    const std::string& text);
-  /// `--device`, short for `--set parallel.device=`.
+  /// Adds `--device`, short for `--set parallel.device=`.
   void add_device(std::vector<std::string>& set_options);
-  /// `--weights`, trained or ema: which weights of a checkpoint are used.
+  /// Adds `--weights`, trained or ema: the weights of a checkpoint to use.
   void add_weights(bool& averages);
-  /// `-c FILE`, `--config FILE` or a plain word (required), and `--set`.
+  /// Adds `-c FILE`, `--config FILE` or a plain word (required), and `--set`.
   void add_config(std::string& config, std::vector<std::string>& set_options);
 
-  /// `--quiet` and `--verbose`: the lowest level of messages.
+  /// Adds `--quiet` and `--verbose`, which set the lowest level of messages.
   void add_verbosity();
-  /// The level that they ask for: "error", "debug", or "" where neither is given.
+  /// The level set by --quiet or --verbose: "error", "debug", or "" if neither is given.
   std::string log_level() const;
 
-  /// Whether the option `name` must be given. Without this only `--config` must.
+  /// Sets whether the option `name` must be given. By default only `--config` must.
   void require(const std::string& name, bool required = true);
   void remove(const std::string& name);
 
@@ -104,7 +104,7 @@ struct Subcommand {
 int run_subcommand(const std::string& program, const Arguments& arguments,
                    const std::string& examples, const std::vector<Subcommand>& known);
 
-/// The options and commands that a command or a group of commands takes, as its parser knows them.
+/// The options and subcommands of a command or a group of commands, as its parser knows them.
 struct CommandShape {
   struct Option {
     std::vector<std::string> names;  // "--config", "-c"; empty for a plain word
@@ -116,18 +116,18 @@ struct CommandShape {
   std::vector<Option> options;
   std::vector<CommandShape> commands;
 };
-/// Asks the command itself. Nothing else of it is run.
+/// Asks the command's own parser. Nothing else of the command is run.
 CommandShape shape_of(const Subcommand& command);
 
 /// Throws Error{usage} with `message` and a reference to the help.
 [[noreturn]] void refuse(const std::string& program, const std::string& message);
 
-/// The numbers of an option's value: "0,50,199". Throws Error{usage} where it is something else, or
-/// one is below `least`.
+/// The numbers of an option's value, such as "0,50,199". Throws Error{usage} for any other text, or
+/// if a number is below `least`.
 std::vector<std::int64_t> numbers_of(const std::string& program, const std::string& option,
                                      const std::string& text, std::int64_t least);
 
-/// Throws Error{usage} where `path` is there already: --force was not given.
+/// Throws Error{usage} if `path` exists, because --force was not given.
 void refuse_existing(const std::string& program, const std::string& path);
 
 /// Throws Error{usage} for `word`, which is not in `known`: "unknown command 'trian'; did you mean

@@ -30,7 +30,7 @@ constexpr const char* bench_examples =
 
 constexpr std::int64_t max_bytes = std::int64_t{1} << 36;
 
-/// Options of all benchmarks; false if only the help was requested.
+/// Adds the options of all benchmarks and parses; false if only the help was requested.
 bool read_request(CommandLine& line, const Arguments& arguments, BenchRequest& request) {
   std::string config;
   std::string format = "table";

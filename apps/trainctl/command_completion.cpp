@@ -21,7 +21,7 @@ using Option = CommandShape::Option;
 
 bool is_choice(const Option& option) { return option.value.find('|') != std::string::npos; }
 
-/// Whether its value may have several of the words, with commas between them: "a|b,...".
+/// Whether the option's value may be several words with commas between them: "a|b,...".
 bool is_list(const Option& option) { return option.value.ends_with(",..."); }
 
 std::string words_of(const Option& option) {
@@ -36,7 +36,7 @@ std::string joined(const std::vector<std::string>& words, const std::string& bet
   return text;
 }
 
-/// The keys of values, for --set.
+/// The keys that --set can change: all keys except sections.
 std::vector<std::string> keys() {
   std::vector<std::string> found;
   for (const std::string& path : all_known_paths()) {
@@ -94,7 +94,7 @@ std::string bash_options(const CommandShape& shape) {
   for (const Option& option : shape.options) {
     names.insert(names.end(), option.names.begin(), option.names.end());
     if (option.names.empty() || option.value.empty()) continue;
-    // Words before the last comma stay.
+    // The completed text keeps the words before the last comma.
     const std::string before = is_list(option) ? "-P \"${cur%\"${cur##*,}\"}\" " : "";
     const std::string word = is_list(option) ? "${cur##*,}" : "$cur";
     const std::string wanted = is_choice(option)       ? "-W \"" + words_of(option) + "\""
@@ -161,7 +161,7 @@ std::string bash(const CommandShape& root) {
          "complete -o filenames -F _trainctl trainctl\n";
 }
 
-/// In single quotes, with what has a meaning in zsh's specifications escaped.
+/// `text` in single quotes, with zsh's `special` characters escaped.
 std::string quoted(const std::string& text, const std::string& special) {
   std::string result = "'";
   for (const char c : text) {
@@ -242,7 +242,7 @@ std::string zsh(const CommandShape& root) {
          "fi\n";
 }
 
-/// "train.steps=", and "model.preset=gpt2-124m" where values are words.
+/// The words after --set: "train.steps=", or "model.preset=gpt2-124m" if the values are words.
 const std::string& fish_keys() {
   static const std::string text = [] {
     std::string all;

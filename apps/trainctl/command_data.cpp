@@ -28,7 +28,7 @@ constexpr const char* data_examples =
     "  trainctl data build --input book.txt --tokenizer hf:models/qwen --output data/book\n"
     "  trainctl data inspect data/book --tokenizer byte\n";
 
-/// PREFIX, or the name of either file of the pair.
+/// The prefix of a token file, given as PREFIX or as the name of either file of the pair.
 std::filesystem::path prefix_of(const std::string& output) {
   std::filesystem::path prefix = output;
   if (prefix.extension() == ".bin" || prefix.extension() == ".idx") prefix.replace_extension();
@@ -45,7 +45,7 @@ void make_room(const std::string& prefix, bool force) {
   require(!failure, ExitCode::io, "cannot create " + folder.string() + ": " + failure.message());
 }
 
-/// Whether documents end with the tokenizer's token for that.
+/// Whether documents end with the tokenizer's end-of-document token.
 bool separates(const CommandLine& line, bool append, bool leave_out, const Tokenizer& tokenizer) {
   if (append && leave_out) line.refuse("--append-eod and --no-append-eod exclude each other");
   const bool has_token = tokenizer.end_of_document() >= 0;
@@ -153,7 +153,7 @@ std::vector<std::int32_t> first_tokens(const TokenFile& file) {
   return tokens;
 }
 
-/// One JSON document, with the contents of the text form.
+/// A token file as one JSON document, with the contents of the text form.
 nlohmann::ordered_json describe(const TokenFile& file, const std::string& tokenizer_name) {
   nlohmann::ordered_json about;
   about["format_version"] = 1;
@@ -176,7 +176,7 @@ nlohmann::ordered_json describe(const TokenFile& file, const std::string& tokeni
   return about;
 }
 
-/// A folder that is not one of texts: what it is, and the command that looks into it.
+/// A folder without texts: its format, and the command that shows its contents.
 struct KnownFolder {
   std::string format;
   std::string see;
@@ -204,7 +204,7 @@ KnownFolder known_folder(const std::filesystem::path& folder) {
   return {};
 }
 
-/// Text, JSON lines, a folder, or other bytes: all but token files.
+/// Describes text, JSON lines, a folder, or other bytes: everything except token files.
 nlohmann::ordered_json describe_text(const std::string& path) {
   constexpr std::int64_t sample = 200;
   const std::vector<InputFile> files = list_inputs({path});

@@ -25,8 +25,8 @@ std::string capability_text(int capability) {
   return formatted("{}.{}", capability / 10, capability % 10);
 }
 
-/// False, with a warning that says why, where no CUDA device can be used: an empty list for a
-/// program that reads it, and no failure of the question.
+/// Whether some CUDA device can be used. If not, warns with the reason, so that a program still
+/// reads an empty list instead of a failure.
 bool has_devices() {
   try {
     return cuda_module().device_count() > 0;
@@ -36,7 +36,7 @@ bool has_devices() {
   }
 }
 
-/// The files that are part of the program.
+/// Lists the device files that are part of the program.
 int list_known(bool json) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   std::string text = "devices for cluster.device\n";

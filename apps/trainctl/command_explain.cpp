@@ -80,7 +80,7 @@ std::string list_of_codes(bool json) {
                                     : "; did you mean " + near + "?"));
 }
 
-/// A key or a section, in our spelling or an upstream one; none: there is no such key.
+/// The note on a key or section, in our spelling or an upstream one; unset if there is no such key.
 std::optional<KeyNote> key_note(const std::string& word) {
   std::optional<KeyNote> note = note_of_key(word);
   const std::string ours = note ? "" : path_of_upstream(word);

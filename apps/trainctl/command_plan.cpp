@@ -34,7 +34,7 @@
 
 namespace trainctl {
 
-// trainctl plan --search: the layouts of a configuration, and the one that takes least time.
+// trainctl plan --search: searches the layouts of a configuration for the fastest one.
 
 namespace {
 
@@ -51,16 +51,16 @@ struct SearchOptions {
 struct SearchCommand {
   const PlanRequest& request;
   const SearchOptions& options;
-  double memory_limit = 0;  // GiB; 0: not given
+  double memory_limit = 0;  // GiB; 0 if not given
   bool explain = false;
   std::string format;  // "table", "json", "html"
-  std::string output;  // file; "": standard output
+  std::string output;  // file; standard output if ""
   std::string command_line;
 };
 
 constexpr const char* search_program = "trainctl plan";
 
-/// GiB of a rank that a search may use.
+/// The memory of a rank that a search may use, in GiB.
 double search_limit(const SearchCommand& command, const Config& config) {
   if (command.memory_limit > 0) return command.memory_limit;
   Diagnostics none;
@@ -78,7 +78,7 @@ double search_limit(const SearchCommand& command, const Config& config) {
   return memory - reserve;
 }
 
-/// The words of --free or --fix. Each is searched, or can be.
+/// The words of --free or --fix: keys that are searched, or can be.
 std::vector<std::string> words_of(const std::string& option, const std::string& text) {
   std::vector<std::string> known;
   for (const SearchedKey& key : searched_keys()) known.emplace_back(key.word);
@@ -117,7 +117,7 @@ KeyChoice key_choice(const SearchOptions& options) {
   return choice;
 }
 
-/// The values of --free and --fix, as the help has them.
+/// The values of --free and --fix, as shown in the help.
 std::string key_words() {
   std::string text;
   for (const SearchedKey& key : searched_keys()) {
@@ -140,7 +140,7 @@ void check_freed_keys(const SearchCommand& command, std::int64_t world) {
   }
 }
 
-/// One of the world sizes. `page`, if given, becomes the page of what was found.
+/// Searches one world size. If `page` is not null, sets it to the page of the findings.
 SearchedStrategies search_world(const SearchCommand& command, const PlanRequest& request,
                                 std::string* page) {
   const Planned planned = plan_config(request, Purpose::plan);
@@ -254,10 +254,10 @@ void check_search_options(const CommandLine& line, const SearchOptions& options,
   }
 }
 
-/// Returns the exit code.
+/// Searches and shows the findings. Returns the exit code.
 int show_search(const SearchCommand& command) {
   const PlanRequest& request = command.request;
-  // Errors of the file itself. Rules about sizes are checked for each layout.
+  // Shows errors of the file itself. Rules about sizes are checked for each layout.
   ReadResult read = read_config(request.config, request.set_options);
   forgive_missing(Purpose::plan, read.diagnostics);
   print_message(render_text(read.diagnostics, color_on_stderr()));
@@ -321,13 +321,13 @@ struct PlanCommand {
   std::string output;
   bool force = false;
   std::vector<std::string> diff;
-  double memory_limit = 0;   // GiB; 0: not given
-  bool explain = false;      // of auto_parallel or --search
-  std::string command_line;  // for the page
+  double memory_limit = 0;   // GiB; 0 if not given
+  bool explain = false;      // explains the search of auto_parallel or --search
+  std::string command_line;  // shown on the page
   CalibrateRequest calibrate;
-  bool only_errors = false;  // of --calibrate
+  bool only_errors = false;  // an option of --calibrate
   bool measure = false;
-  std::int64_t local_ranks = 0;  // that it runs; 0: one
+  std::int64_t local_ranks = 0;  // ranks that --measure runs; one if 0
   SearchOptions searching;
 };
 
@@ -355,8 +355,8 @@ Purpose purpose_of(const PlanCommand& command) {
   return command.lr_at.empty() ? Purpose::plan : Purpose::rates;
 }
 
-/// The plan of a file. Where there is none its failure has been shown in the form that was asked
-/// for, and `code` is the exit code. Warnings are shown too, but the JSON document has them itself.
+/// The plan of a file. If there is none, shows the failure in the requested form and sets `code` to
+/// the exit code. Warnings are shown too, but the JSON document contains them itself.
 std::optional<Planned> plan_of(const PlanCommand& command, const std::string& file, int& code) {
   const bool json = command.format == "json";
   PlanRequest request = command.request;
@@ -413,12 +413,11 @@ int show_findings(const PlanCommand& command) {
 /// The needs of one form of recomputation if all layers have it, from a plan with that form.
 struct Form {
   std::string name;
-  double flops = 0;        // that a layer repeats for a micro-batch
-  std::int64_t bytes = 0;  // of the fullest rank
+  double flops = 0;        // repeated by a layer for a micro-batch
+  std::int64_t bytes = 0;  // memory of the fullest rank
 };
 
-/// The forms of the plan's table, those that make least again first; without those that no run can
-/// have here.
+/// The forms of the plan's table that a run can have here, those that repeat least work first.
 std::vector<Form> planned_forms(const PlanCommand& command, const Planned& planned) {
   std::vector<Form> forms;
   const auto& stages = planned.plan.stages;
@@ -444,7 +443,7 @@ std::vector<Form> planned_forms(const PlanCommand& command, const Planned& plann
   return forms;
 }
 
-/// Says after a plan that does not fit what would.
+/// After a plan that does not fit, tells which form of recomputation would fit.
 void tell_what_fits(const PlanCommand& command, const Planned& planned, const MemoryFit& fit) {
   const double limit = fit.gibibytes * gibibyte;
   const Form* least = nullptr;

@@ -19,8 +19,8 @@ constexpr const char* train_examples =
     "  trainctl train --config configs/gpt.yaml --dry-run\n"
     "  mpirun -n 8 trainctl train --config configs/gpt.yaml\n";
 
-/// torchrun starts a process for each rank and tells it by these variables. Read as one rank each,
-/// all of them would train the same model into one folder.
+/// Warns if torchrun has started this process: it starts a process for each rank and sets these
+/// variables. Without MPI, all processes would train the same model into one folder.
 void warn_about_torchrun(std::int64_t local_ranks) {
   const char* size = std::getenv("WORLD_SIZE");
   const char* rank = std::getenv("RANK");

@@ -1,5 +1,4 @@
-// trainctl validate: the file and the plan it leads to are checked as train checks them; nothing is
-// started.
+// trainctl validate: checks the file and its plan as train does, and starts nothing.
 #include <algorithm>
 
 #include "base/error.h"
@@ -80,7 +79,7 @@ std::string unchecked_line(const Planned& planned) {
               : "");
 }
 
-/// One value and where it came from, whatever else is wrong with the file.
+/// Prints one value and its origin, even if other parts of the file are wrong.
 int explain(const Planned& planned, const std::string& path) {
   const Diagnostics& diagnostics = planned.read.diagnostics;
   const auto text = explain_value(planned.read, path);

@@ -47,28 +47,28 @@ class VerifyOutput {
     std::size_t widest = 0;  // letters of the longest layout
     bool pairs = false;      // a row is a pair of layouts, with a checkpoint half way
   };
-  /// `selection` says what was skipped; it must outlive this.
+  /// `selection` lists the skipped layouts; it must outlive this object.
   VerifyOutput(const Options& options, const LayoutSelection& selection);
   ~VerifyOutput();
 
   struct Row {
     std::string layout;
     std::int64_t ranks = 0;
-    Settings settings{};   // besides the file's
-    bool narrows = false;  // to find the word that makes others differ
+    Settings settings{};   // settings in addition to the file's
+    bool narrows = false;  // run to find the word that makes other layouts differ
   };
-  /// Before the rows with these settings.
+  /// Call before the rows with these settings.
   void begin(const Settings& settings);
-  /// Before rows that tell which of these words of a layout that differs make it differ.
+  /// Call before the rows that tell which of `words` make `layout` differ from the single rank.
   void begin_narrowing(const std::string& layout, const std::vector<std::string>& words);
   void show(const Row& row, const LayoutVerdict& verdict);
-  /// The words that the layouts that differ have in common, if several ran.
+  /// The words that all differing layouts have in common, if several layouts ran.
   struct Common {
-    Departure first;  // of the plainest one
+    Departure first;  // difference of the layout with the fewest words
     std::vector<std::string> words;
-    bool together = false;  // layouts that are equal have some of the words, but not all
+    bool together = false;  // equal layouts have some of the words, but not all
   };
-  /// `left`: layouts that a signal kept from running.
+  /// Prints the summary. `left`: layouts that did not run because of a signal.
   void finish(std::int64_t left, const std::optional<Common>& common);
   bool all_equal() const { return failed_ == 0; }
 
@@ -126,7 +126,7 @@ std::string in_common(const VerifyOutput::Common& common) {
   return "all with " + with_between(common.words, ", all with ") + others;
 }
 
-/// The first few, and how many more.
+/// The first few layouts, and the number of the others.
 std::string listed(const std::vector<std::string>& layouts) {
   constexpr std::size_t most = 4;
   std::string text;
@@ -292,8 +292,7 @@ double expected_seconds(const VerifyComparisons& all, double record) {
 /// Runs the comparisons, and shows what they find.
 class VerifyRun {
  public:
-  /// `job`: the ranks of mpirun, of which rank 0 shows what all find. Null if this process runs
-  /// alone.
+  /// `job`: the ranks of mpirun, of which rank 0 shows all results; null without mpirun.
   VerifyRun(const VerifyCommand& command, VerifyPlanner& planner, const VerifyComparisons& all,
             World* job)
       : command_(command),
@@ -308,7 +307,7 @@ class VerifyRun {
   }
 
   int run() {
-    // At a signal mpirun gives a layout no time to end.
+    // Not under mpirun, which gives a layout no time to end after a signal.
     if (job_ == nullptr) catch_stop_signals(after_this_layout);
     record(all_.list.front(), "a single rank");
     tell_time();
@@ -343,7 +342,7 @@ class VerifyRun {
     LayoutVerdict verdict;
   };
 
-  /// The record of the single rank that the comparison needs, in place of another one.
+  /// Makes the record of the single rank for the comparison, in place of an earlier record.
   void record(const VerifyComparison& comparison, const std::string& what) {
     if (verification_ != nullptr && recorded_ == comparison.words) return;
     status_.show(what);
@@ -396,8 +395,8 @@ class VerifyRun {
     }
   }
 
-  /// Compares one layout. The facts that all layouts share with the single rank are compared once,
-  /// apart from this.
+  /// Compares one layout with the single rank. The checks that need one rank only are made once for
+  /// all layouts (OneRankChecks).
   LayoutVerdict verdict_of(const VerifyTask& task, const Config& config) {
     const VerifiedLayout runs = task.runs->layout(job_);
     if (task.saves == nullptr) {
@@ -451,8 +450,8 @@ class VerifyRun {
 
   WordRow suspects() const { return without_implied(suspect_words(rows(false), rows(true))); }
 
-  /// Where several words are common to what differs, the plainest such layout runs without each of
-  /// them: those without which it still differs are not the cause.
+  /// If the differing layouts have several words in common, the plainest one runs without each of
+  /// these words: a word without which it still differs is not the cause.
   void narrow(VerifyOutput& output) {
     const Ran* plain = plainest();
     if (command_.through_checkpoint || plain == nullptr || !plain->choice) return;
@@ -497,9 +496,9 @@ class VerifyRun {
   VerifyStatus status_;
   std::size_t widest_ = 0;
   std::unique_ptr<Verification> verification_;
-  std::vector<Settings> recorded_;  // those of verification_
+  std::vector<Settings> recorded_;  // settings of verification_
   OneRankChecks one_rank_;
-  double record_seconds_ = 0;  // of the last one
+  double record_seconds_ = 0;  // duration of the last record
   Clock::time_point started_;
   std::vector<Ran> ran_;
 };
@@ -521,7 +520,7 @@ int verify(const VerifyCommand& command, const VerifyHost& host, World* job) {
   return VerifyRun(command, planner, all, job).run();
 }
 
-/// Every process plans the same. What is wrong with the file or the command is told by one.
+/// Every process makes the same plan. Errors of the file or the command are shown by one process.
 int verify_in(World& job, const VerifyCommand& command) {
   set_log_rank(job.rank(), job.size());
   if (job.rank() > 0) be_silent();

@@ -24,7 +24,7 @@ int run_completion(const Arguments& arguments);
 int run_evaluate(const Arguments& arguments);
 int run_watch(const Arguments& arguments);
 
-/// Every command by its name, as on the command line.
+/// Runs the command that the first word names, as on the command line.
 int run_command(const Arguments& arguments);
 
 }  // namespace trainctl

@@ -105,9 +105,9 @@ int run_command(const Arguments& arguments) {
 
 int main(int argc, char** argv) {
   using namespace trainctl;
-  // A closed pipe is seen as a failed write instead, which print() reports.
+  // A closed pipe then shows as a failed write, which print() reports.
   std::signal(SIGPIPE, SIG_IGN);
-  // And a limit on the size of files (ulimit -f) as one that fails.
+  // A limit on the size of files (ulimit -f) then shows as a failed write, too.
   std::signal(SIGXFSZ, SIG_IGN);
   tell_launch(RankWord::start);
   tell_sudden_end_to([](int code) { tell_launch(RankWord::failed, code); });

@@ -47,7 +47,7 @@ std::string without_steering(std::string_view text) {
   return shown;
 }
 
-/// Hands texts on to std::cout, each whole.
+/// Passes texts to std::cout, each whole and without bytes that steer a terminal.
 class TerminalBuffer : public std::streambuf {
  protected:
   std::streamsize xsputn(const char* text, std::streamsize size) override {
@@ -112,7 +112,7 @@ void finish_output() {
   errno = 0;
   std::cout.flush();
   if (std::cout) return;
-  // An earlier write failed, and its reason is lost; that of a closed pipe can be asked for.
+  // The reason of an earlier failed write is lost; only a closed pipe can still be recognised.
   pollfd end{STDOUT_FILENO, POLLOUT, 0};
   const bool closed = poll(&end, 1, 0) > 0 && (end.revents & POLLERR) != 0;
   output_failed(closed ? EPIPE : errno != 0 ? errno : EIO);
@@ -123,7 +123,7 @@ bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }
 bool stdin_is_terminal() { return isatty(STDIN_FILENO) == 1; }
 
 bool stdout_is_terminal() {
-  // mpirun gives each rank a terminal of its own and passes on what comes there, to wherever.
+  // mpirun gives each rank a terminal of its own and passes the output on, to any destination.
   return isatty(STDOUT_FILENO) == 1 && launched_as().size <= 1;
 }
 

@@ -1,5 +1,5 @@
-// Standard output for data, the progress of long jobs, the abilities of the terminal, and other
-// programs that are run.
+// Standard output for data, the progress of long jobs, the abilities of the terminal, and calls of
+// other programs.
 #pragma once
 
 #include <chrono>
@@ -17,31 +17,31 @@ namespace trainctl {
 /// The reader of standard output has closed it (`trainctl plan ... | head`): end without a message.
 struct OutputClosed {};
 
-/// From now on print and print_message drop their texts: of the processes of mpirun one speaks.
+/// From now on print and print_message drop their texts, so that one process of mpirun prints.
 void be_silent();
 
 /// Writes data to standard output at once. Throws Error{io} when it cannot be written, OutputClosed
-/// when nobody reads it any more.
+/// when its reader is gone.
 void print(std::string_view text);
 /// Prints a text that a model or another file wrote. On a terminal, which might obey them, the
 /// bytes that steer it (steering_bytes) are shown as "\x1b". A file or a pipe gets every byte.
 void print_foreign(std::string_view text);
-/// std::cout for such a text.
+/// A stream to std::cout for such texts, like print_foreign.
 std::ostream& foreign_output();
 
 /// The text, ending in exactly one newline.
 std::string with_newline(std::string text);
 
-/// Such a text, to standard output, or as the whole of a file if `file` names one.
+/// Writes `text`, ending in one newline, to standard output, or to `file` if that is not empty.
 void deliver(const std::string& text, const std::string& file);
 
 /// Writes an already formatted message (diagnostics) to stderr.
 void print_message(std::string_view text);
 
-/// Flushes std::cout, with the same failures; for commands that stream through it.
+/// Flushes std::cout and throws as print() does; for commands that stream through std::cout.
 void finish_output();
 
-/// As the following two, of standard output.
+/// Like color_on_stderr() and stderr_is_terminal(), for standard output.
 bool color_on_stdout();
 bool stdout_is_terminal();
 

@@ -24,9 +24,9 @@ void add_plan_options(CommandLine& line, PlanRequest& request) {
 
 namespace {
 
-/// A plan for a device that the file names is for machines that have it, whatever is here.
+/// If the file names a device, plans for machines that have it, whatever this machine has.
 void plan_for_device(const ClusterConfig& cluster, Site& site) {
-  Diagnostics mistakes;  // the rules tell them
+  Diagnostics mistakes;  // unused: the rules report them
   const DeviceFigures device = read_device(device_text(cluster), *cluster.device, mistakes);
   if (mistakes.has_errors()) return;
   site.device = device.cuda ? DeviceKind::cuda : DeviceKind::cpu;

@@ -16,25 +16,25 @@ namespace trainctl {
 struct PlanRequest {
   std::string config;
   std::vector<std::string> set_options;
-  std::int64_t world_size = 0;      // 0: what the config says, else 1
-  std::int64_t ranks_per_host = 0;  // 0: all ranks, but at most 8
-  bool search_again = false;        // auto_parallel: although the run has an answer
-  bool reads_data = false;          // where train.epochs needs it
+  std::int64_t world_size = 0;      // if 0, from the config, else 1
+  std::int64_t ranks_per_host = 0;  // if 0, all ranks, but at most 8
+  bool search_again = false;        // auto_parallel searches even if the run has an answer
+  bool reads_data = false;          // reads the data if train.epochs needs it
 };
 
-/// --config, --set, --world-size, --ranks-per-host, --search-again.
+/// Adds --config, --set, --world-size, --ranks-per-host, --search-again.
 void add_plan_options(CommandLine& line, PlanRequest& request);
 
 struct Planned {
   ReadResult read;
   Site site;
   Plan plan;                   // usable only if ok()
-  ChosenStrategy layout;       // what auto_parallel found
-  bool steps_unknown = false;  // train.epochs, and the data was not read
+  ChosenStrategy layout;       // found by auto_parallel
+  bool steps_unknown = false;  // train.epochs is set and the data was not read
   bool ok() const { return !read.diagnostics.has_errors(); }
 };
 
-/// Throws Error{missing_input} if the file cannot be read. Diagnostics are sorted.
+/// Throws Error{missing_input} if the file cannot be read. The plan's diagnostics are sorted.
 Planned plan_config(const PlanRequest& request, Purpose purpose);
 
 }  // namespace trainctl

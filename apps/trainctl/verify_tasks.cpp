@@ -20,11 +20,11 @@ namespace trainctl {
 
 namespace {
 
-/// Operations of a step beyond which a model is not compared as a whole unless that is asked for: a
+/// The most operations of a step for which the model is compared as a whole, unless requested: a
 /// minute of one core.
 constexpr double max_operations = 2e12;
 
-/// Before any layout runs: a missing device is not a difference. Throws Error{unavailable}.
+/// Checks first, so a missing device does not count as a difference. Throws Error{unavailable}.
 void require_devices(const Plan& plan) {
   if (plan.device != DeviceKind::cuda) return;
   const std::int64_t last = plan.mesh.world_size() - 1;
@@ -39,8 +39,8 @@ double operations_of(const Plan& plan) {
          static_cast<double>(plan.tokens_per_step());
 }
 
-/// With checkpoints, each layout saves for itself and for the next one, the last for the first; or
-/// each for all.
+/// The tasks of a comparison. With checkpoints, each layout saves for itself and for the next one
+/// (the last for the first), or with every_pair for all layouts.
 std::vector<VerifyTask> tasks_of(const VerifyCommand& command,
                                  const std::vector<VerifyCandidate>& candidates) {
   std::vector<VerifyTask> tasks;
@@ -60,7 +60,7 @@ std::vector<VerifyTask> tasks_of(const VerifyCommand& command,
   return tasks;
 }
 
-/// The axes along which layouts divide the work, with each of which other settings are compared.
+/// The axes along which layouts divide the work; other settings are compared along each axis.
 /// Tensor-parallel ranks make other calls with sequence parallelism than without.
 constexpr std::string_view whole_streams = "tp without sp";
 constexpr std::string_view axes[] = {whole_streams, "sp", "pp", "dp", "cp", "ep"};
@@ -150,7 +150,7 @@ VerifyPlanner::Layout VerifyPlanner::layout_of(const LayoutChoice& choice) {
   return {choice.name(), choice.ranks(), choice.said(), choice};
 }
 
-/// As it is; of one layer without its stages and with few of its replicas.
+/// The file's own layout; for a model of one layer without its stages and with few replicas.
 VerifyPlanner::Layout VerifyPlanner::own_layout() const {
   Mesh mesh = planned_.plan.mesh;
   Layout own;
@@ -189,7 +189,7 @@ std::vector<VerifyPlanner::Layout> VerifyPlanner::layouts_to_run(LayoutSelection
   return layouts;
 }
 
-/// Among how many replicas a batch of one layer must be divided.
+/// The number of replicas among which a batch of the one-layer model must be divisible.
 std::int64_t VerifyPlanner::replicas_of_layer() const {
   if (command_.layouts.empty()) return std::min(planned_.plan.mesh.dp, max_layer_replicas);
   if (command_.selects()) return planned_.site.world_size;
@@ -205,7 +205,7 @@ ReadResult VerifyPlanner::read_with(const Settings& settings) const {
   all.insert(all.end(), settings.begin(), settings.end());
   ReadResult read = read_config(command_.request.config, all);
   forgive_missing(Purpose::verify, read.diagnostics);
-  // The layout that a search has found, and lengths as steps.
+  // Uses the layout that a search has found, and lengths converted to steps.
   if (command_.layouts.empty()) read.config.parallel = planned_.read.config.parallel;
   if (settings.empty() && command_.layouts.empty()) read.config = planned_.read.config;
   if (layer_replicas_ == 0) return read;
@@ -233,8 +233,8 @@ bool VerifyPlanner::is_legal(const Config& config, const Layout& layout) const {
   return !diagnostics.has_errors();
 }
 
-/// Throws Error{config} where a layout that was asked for is not legal. The file's places would
-/// mislead: it says other sizes.
+/// Throws Error{config} if a requested layout is not legal. The error has no place in the file,
+/// which has other sizes.
 VerifyCandidate VerifyPlanner::candidate(const Config& config, const Layout& layout,
                                          const std::vector<Settings>& words) const {
   Diagnostics diagnostics;
@@ -270,8 +270,8 @@ VerifyComparison VerifyPlanner::comparison(const Config& config, const std::vect
   return made;
 }
 
-/// Each layout once more with other settings than the file's, and as often as each setting needs to
-/// meet each axis along which layouts divide the work, or each word.
+/// Adds each layout once more with other settings than the file's, and as often as each setting
+/// needs to meet each axis along which layouts divide the work, or each word.
 void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyComparisons& all) const {
   const bool pairs = command_.options == "all";
   const ReadWith read = [this](const Settings& settings) { return read_with(settings); };
@@ -288,7 +288,7 @@ void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyCompar
     WordRow& row = said.emplace_back();
     for (const Settings& word : words) row.push_back(word_text(word));
   }
-  // A few layouts may be fewer than the combinations: then those take turns.
+  // If there are fewer layouts than combinations, layouts are used several times.
   std::vector<WordRow> rows;
   while (!layouts.empty() && rows.size() < std::max(layouts.size(), configs.size())) {
     rows.push_back(with_axes(layouts[rows.size() % layouts.size()].said));
@@ -314,25 +314,24 @@ void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyCompar
   }
 }
 
-/// The memory of a comparison, and the name of the layout that takes most.
+/// The memory of a comparison, and the name of the layout that needs most.
 std::pair<std::int64_t, std::string> VerifyPlanner::bytes_of(const VerifyComparison& comparison,
                                                              std::int64_t steps,
                                                              bool freely) const {
-  std::set<MessageRounding> records{{}};  // they are kept for the layouts that follow
+  std::set<MessageRounding> records{{}};  // kept for the layouts that follow
   std::pair<std::int64_t, std::string> most;
   for (const VerifyCandidate& one : comparison.candidates) {
     records.insert(message_rounding(one.plan));
     std::int64_t bytes = verification_bytes(one.config, one.plan, steps,
                                             std::ssize(records) * host_.processes, freely);
-    // The final state of the run that was not cut.
+    // Adds the final state of the uninterrupted run.
     if (command_.through_checkpoint) bytes += verification_bytes(one.config, one.plan, 0, 0);
     most = std::max(most, {bytes, one.name});
   }
   return most;
 }
 
-/// Why the model as a whole takes too much memory or too long to be compared by itself; "": it does
-/// not.
+/// Why a comparison of the whole model needs too much memory or time; "" if it does not.
 std::string VerifyPlanner::too_large(const VerifyComparisons& all) const {
   const std::int64_t bytes = bytes_of(all.list.front(), pieces() * all.steps, true).first;
   if (bytes > limit_ && limit_ > 0) {
@@ -346,7 +345,7 @@ std::string VerifyPlanner::too_large(const VerifyComparisons& all) const {
 }
 
 /// Makes the comparison of one layer fit into the memory that it may use: leaves out the free run,
-/// then steps that nobody asked for.
+/// then takes fewer steps unless the user gave their number.
 void VerifyPlanner::fit_layer(VerifyComparisons& all) const {
   const auto fits = [&] {
     return bytes_of(all.list.front(), pieces() * all.steps, all.freely).first <= limit_;

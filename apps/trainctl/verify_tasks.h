@@ -19,17 +19,17 @@ inline constexpr const char* verify_name = "trainctl verify";
 
 struct VerifyCommand {
   PlanRequest request;
-  std::string layouts;           // "": the file's own; "quick", "all", or a list
+  std::string layouts;           // "quick", "all", a list, or "" for the file's own
   std::string options = "none";  // none, quick, all
   std::string size = "auto";     // auto, whole, layer
-  double memory_limit = 0;       // GiB; 0: three quarters of what is free
-  std::int64_t steps = 0;        // 0: not given
+  double memory_limit = 0;       // GiB; if 0, three quarters of the free memory
+  std::int64_t steps = 0;        // 0 if not given
   bool exhaustive = false;
   bool through_checkpoint = false;
   bool every_pair = false;
   std::string format = "table";
 
-  /// Whether layouts are chosen, and not listed.
+  /// Whether the program selects the layouts, rather than the user.
   bool selects() const { return layouts == "quick" || layouts == "all"; }
 };
 
@@ -39,7 +39,7 @@ struct VerifyCandidate {
   Config config;
   Plan plan;
   WordRow said;                        // words of the layout, then those of the settings
-  std::optional<LayoutChoice> choice;  // nothing: the file's own
+  std::optional<LayoutChoice> choice;  // unset for the file's own layout
   /// `job`: the ranks of mpirun, or null.
   VerifiedLayout layout(World* job) const {
     return {config, plan, config.parallel.deadline_seconds, job};
@@ -57,7 +57,7 @@ struct VerifyTask {
 
 /// Tasks that are compared with the same single rank.
 struct VerifyComparison {
-  std::vector<Settings> words;  // besides the file's settings
+  std::vector<Settings> words;  // settings in addition to the file's
   Config config;
   std::vector<VerifyCandidate> candidates;
   std::vector<VerifyTask> tasks;
@@ -65,15 +65,15 @@ struct VerifyComparison {
 
 struct VerifyComparisons {
   std::vector<VerifyComparison> list;
-  LayoutSelection selection;  // what was left out, also of the settings
-  std::int64_t steps = 3;     // that each single rank takes
+  LayoutSelection selection;  // the layouts and settings that were left out
+  std::int64_t steps = 3;     // steps of each single rank
   bool freely = true;
-  std::string note;  // how the model was cut; "": it is whole
+  std::string note;  // how the model was cut; "" if it is whole
   std::size_t tasks() const;
 };
 
-/// The memory that is free on a host, and the number of processes that each have a record. All
-/// processes of a job have one value, so that they plan the same.
+/// The free memory of a host, and the number of processes that each have a record. Equal on all
+/// processes of a job, so that they plan the same.
 struct VerifyHost {
   std::int64_t free_bytes = 0;
   std::int64_t processes = 1;
@@ -86,16 +86,16 @@ class VerifyPlanner {
   VerifyPlanner(const VerifyCommand& command, const VerifyHost& host);
   bool ok() const { return planned_.ok(); }
 
-  /// Throws Error{config} where a layout that was asked for is not legal, Error{usage}, and
-  /// Error{unavailable} where this machine has too little memory or no such device.
+  /// Plans all comparisons. Throws Error{config} if a requested layout is not legal, Error{usage},
+  /// and Error{unavailable} if this machine has too little memory or no such device.
   VerifyComparisons plan();
 
-  /// A layout with other words or settings, if it is legal.
+  /// The comparison of a layout with other words or settings, if the layout is legal.
   std::optional<VerifyComparison> with(const LayoutChoice& choice,
                                        const std::vector<Settings>& words);
 
  private:
-  /// A layout before anything else of its configuration is known.
+  /// A layout before its configuration is made.
   struct Layout {
     std::string name;
     std::int64_t ranks = 1;
@@ -115,7 +115,7 @@ class VerifyPlanner {
   VerifyComparison comparison(const Config& config, const std::vector<Settings>& words,
                               const std::vector<Layout>& layouts) const;
   void add_options(const std::vector<Layout>& layouts, VerifyComparisons& all) const;
-  /// Half of the steps before and after a checkpoint.
+  /// The number of parts of a run, which a checkpoint divides in half.
   std::int64_t pieces() const { return command_.through_checkpoint ? 2 : 1; }
   std::pair<std::int64_t, std::string> bytes_of(const VerifyComparison& comparison,
                                                 std::int64_t steps, bool freely) const;
@@ -127,7 +127,7 @@ class VerifyPlanner {
   const VerifyHost host_;
   Planned planned_;
   std::int64_t limit_ = 0;           // bytes
-  std::int64_t layer_replicas_ = 0;  // 0: the model is whole
+  std::int64_t layer_replicas_ = 0;  // 0 if the model is whole
 };
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-// Elements by the signed numbers and enumerators that the code counts with.
+// Access to list elements by signed integers and enumerators.
 #pragma once
 
 #include <cassert>
@@ -7,7 +7,7 @@
 
 namespace trainctl {
 
-/// list[index]; `index` is an integer or an enumerator from 0 to the list's size.
+/// list[index], where `index` is an integer or an enumerator in [0, size).
 template <class List, class Index>
 constexpr decltype(auto) at(List&& list, Index index) {
   const auto place = static_cast<std::size_t>(index);

@@ -1,4 +1,4 @@
-// The operations of a group, and the messages and memory of its collectives over host memory.
+// The operations of a group, and the messages and memory of collectives over host memory.
 #pragma once
 
 #include <algorithm>
@@ -18,11 +18,11 @@ enum class GroupOperation : std::uint8_t {
   barrier,
 };
 inline constexpr int operation_count = 8;
-/// Between two ranks, not a collective.
+/// Whether the operation is a message between two ranks, not a collective.
 constexpr bool is_message(GroupOperation operation) {
   return operation == GroupOperation::send || operation == GroupOperation::receive;
 }
-/// "all_reduce"; a literal.
+/// The name of an operation, such as "all_reduce", as a string literal.
 constexpr const char* name_of(GroupOperation operation) {
   switch (operation) {
     case GroupOperation::all_reduce: return "all_reduce";
@@ -37,35 +37,35 @@ constexpr const char* name_of(GroupOperation operation) {
   return "";
 }
 
-// The messages and the memory of collectives over host memory. Here, so that the plan counts what
-// comm/ does.
+// Messages and memory of collectives over host memory. Defined here, so that the plan counts what
+// comm/ uses.
 
-/// True for a small whole of many ranks, where latency decides: then each round doubles the shards
-/// that a rank has (Bruck et al., "Efficient algorithms for all-to-all communications in multiport
-/// message-passing systems", 1997, section 4). Otherwise each rank sends its shard to every other.
-/// `bytes` counts all shards together.
+/// Whether an all-gather uses doubling, for small data on many ranks, where latency dominates: in
+/// each round a rank doubles the number of its shards (Bruck et al., "Efficient algorithms for
+/// all-to-all communications in multiport message-passing systems", 1997, section 4). Otherwise
+/// each rank sends its shard to every other rank. `bytes` is the size of all shards together.
 inline bool gathers_by_doubling(std::int64_t ranks, std::int64_t bytes) {
-  constexpr std::int64_t few_ranks = 8;  // their messages are all under way at once
+  constexpr std::int64_t few_ranks = 8;  // their messages are all sent at the same time
   constexpr std::int64_t small = 64 << 10;
   return ranks > few_ranks && bytes <= small;
 }
 
-/// Messages one after the other: ceil(log2(ranks)) by doubling, else ranks - 1.
+/// Number of successive messages in an all-gather: ceil(log2(ranks)) by doubling, else ranks - 1.
 inline std::int64_t gather_rounds(std::int64_t ranks, std::int64_t bytes) {
   if (!gathers_by_doubling(ranks, bytes)) return ranks - 1;
   return std::bit_width(static_cast<std::uint64_t>(ranks - 1));
 }
 
-/// A rank collects in pieces what other ranks send it for a sum. Bytes of one piece in a group of
-/// `ranks` >= 2: a multiple of 64 in [64 KiB, 1 MiB].
+/// Bytes of a piece of data for a sum: a rank receives the data of other ranks in pieces. A
+/// multiple of 64 in [64 KiB, 1 MiB], for a group of `ranks` >= 2.
 inline std::int64_t staging_piece_bytes(std::int64_t ranks) {
-  constexpr std::int64_t round = 2 << 20;  // of all other ranks, where the bounds allow it
+  constexpr std::int64_t round = 2 << 20;  // pieces of all other ranks together, within the bounds
   constexpr std::int64_t shortest = 64 << 10;
   constexpr std::int64_t longest = 1 << 20;
   return std::clamp(round / (ranks - 1) / 64 * 64, shortest, longest);
 }
 
-/// Bytes that one rank allocates for such a group: the pieces of two rounds are under way at once.
+/// Bytes that a rank allocates for such a group: the pieces of two rounds, which overlap.
 inline std::int64_t staging_bytes(std::int64_t ranks) {
   return 2 * (ranks - 1) * staging_piece_bytes(ranks);
 }

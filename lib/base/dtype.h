@@ -40,7 +40,7 @@ constexpr std::string_view name_of(DType type) {
   return "?";
 }
 
-/// bfloat16: the upper half of an fp32; conversion from float rounds to nearest even.
+/// bfloat16: the upper half of an fp32. Conversion from float rounds to nearest even.
 struct bf16 {
   std::uint16_t bits;
 };
@@ -93,7 +93,7 @@ template <>
 inline constexpr DType dtype_of<double> = DType::f64;
 
 // IEEE 754 half precision as a plain 2-byte value: 5 bits of exponent, 10 of fraction, so numbers
-// from 6e-8 to 65504. The conversions have no branches and compilers make vector code of them.
+// from 6e-8 to 65504. The conversions have no branches, so that compilers vectorise them.
 
 struct fp16 {
   std::uint16_t bits;
@@ -105,7 +105,7 @@ inline float to_float(fp16 value) {
   const std::uint32_t moved = (value.bits & 0x7fffU) << 13;
   const std::uint32_t exponent = moved & exponent_bits;
   const std::uint32_t normal = moved + rebias;
-  // Below the least normal number the leading 1 is missing: put one there and subtract it again.
+  // Subnormal numbers have no leading 1: it is added and subtracted again.
   const float restored =
       std::bit_cast<float>(normal + (1U << 23)) - std::bit_cast<float>(113U << 23);
   const std::uint32_t small = exponent == 0 ? std::bit_cast<std::uint32_t>(restored) : normal;
@@ -113,12 +113,12 @@ inline float to_float(fp16 value) {
   return std::bit_cast<float>(size | (value.bits & 0x8000U) << 16);
 }
 
-/// Rounds to nearest even; beyond 65504 to infinity.
+/// Rounds to nearest even; values beyond 65504 become infinity.
 inline fp16 to_fp16(float value) {
   constexpr std::uint32_t infinity = 0x7f800000U;
   constexpr std::uint32_t too_large = (127U + 16U) << 23;
   constexpr std::uint32_t min_normal = (127U - 14U) << 23;
-  // Adding this leaves a number below the least normal one in the low bits, rounded by the sum.
+  // Adding this moves the bits of a subnormal result, rounded by the addition, to the low bits.
   constexpr std::uint32_t shift = (127U - 15U + 23U - 10U + 1U) << 23;
   const std::uint32_t wide = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t size = wide & 0x7fffffffU;

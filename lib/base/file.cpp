@@ -32,17 +32,17 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto patience = std::chrono::seconds(10);  // with a failure that may pass
-constexpr auto silence = std::chrono::seconds(1);    // at its beginning
+constexpr auto patience = std::chrono::seconds(10);  // retries of a failure that may pass
+constexpr auto silence = std::chrono::seconds(1);    // time of retries before the first message
 constexpr auto first_pause = std::chrono::milliseconds(10);
 constexpr auto longest_pause = std::chrono::milliseconds(1000);
-constexpr int pipe_milliseconds = 3000;  // until a pipe has bytes
+constexpr int pipe_milliseconds = 3000;  // wait for the first bytes of a pipe
 
-/// These errors concern the file, not the system.
+/// Errors that concern the file, not the system.
 constexpr std::array of_the_file{ENOENT, ENOTDIR, EACCES, EPERM,       ELOOP,
                                  EISDIR, ENXIO,   EINVAL, ENAMETOOLONG};
 
-/// Errors of a disk, a server or the way to it, which may pass.
+/// Errors of a disk, a server or the network between, which may pass.
 constexpr std::array passing{EIO,          ESTALE,   EAGAIN,    EBUSY,      ETIMEDOUT,   ENOLCK,
                              EREMOTEIO,    ENETDOWN, ENETRESET, ECONNRESET, ENETUNREACH, EHOSTDOWN,
                              EHOSTUNREACH, ENOTCONN, ESHUTDOWN, ENODATA,    ENOMEM,      ECOMM};
@@ -57,7 +57,7 @@ std::string words_of(int error) { return std::generic_category().message(error);
   throw Error(code, what + " " + path.string() + ": " + words_of(errno));
 }
 
-/// Throws the Error for errno after a failed read.
+/// Throws an Error for errno after a failed read.
 [[noreturn]] void fail_to_read(const std::string& what, const std::filesystem::path& path) {
   const bool of_file =
       std::find(of_the_file.begin(), of_the_file.end(), errno) != of_the_file.end();
@@ -73,8 +73,8 @@ void tell_retry(const std::filesystem::path& path, int error) {
               std::to_string(seconds) + " s");
 }
 
-/// Calls `call`, which reads of `path`, until it returns at least 0, or fails in a way that stays;
-/// then errno says how. Says what it does when that takes longer than a person expects.
+/// Repeats `call`, which reads from `path`, until it returns at least 0 or fails with an error that
+/// will not pass, which is then in errno. Logs a retry that takes longer than a second.
 template <class Call>
 auto patiently(const std::filesystem::path& path, const Call& call) {
   const Clock::time_point begin = Clock::now();
@@ -104,7 +104,7 @@ struct stat status_of(int descriptor, const std::filesystem::path& path) {
   return status;
 }
 
-/// A pipe of a shell, which has no name: what writes to it is there already.
+/// Whether this is a shell's pipe without a name, whose writer already exists.
 bool is_nameless_pipe(int descriptor) {
   std::array<char, 16> target{};
   const std::string link = "/proc/self/fd/" + std::to_string(descriptor);
@@ -112,7 +112,7 @@ bool is_nameless_pipe(int descriptor) {
   return length > 0 && std::string_view(target.data(), target.size()).starts_with("pipe:");
 }
 
-/// A pipe with a name may have nobody who writes to it, and a terminal a person who types nothing.
+/// Waits for bytes: a named pipe may have no writer, and nobody may type at a terminal.
 void wait_for_bytes(int descriptor, const std::filesystem::path& path) {
   pollfd look{descriptor, POLLIN, 0};
   const bool ready = is_nameless_pipe(descriptor) || ::poll(&look, 1, pipe_milliseconds) > 0;
@@ -129,7 +129,7 @@ File::File(std::filesystem::path path, int descriptor)
     : path_(std::move(path)), descriptor_(descriptor) {}
 
 File File::open_to_read(const std::filesystem::path& path) {
-  // Without O_NONBLOCK, opening a pipe waits for one who writes to it.
+  // Without O_NONBLOCK, opening a pipe waits for a writer.
   const int descriptor =
       patiently(path, [&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (descriptor < 0) fail_to_read("cannot open", path);
@@ -194,7 +194,7 @@ int File::read_exactly(std::int64_t offset, std::span<char> out) const noexcept 
   while (!out.empty()) {
     const ssize_t got = patiently(path_, [&] {
       const ssize_t now = ::pread(descriptor_, out.data(), out.size(), offset);
-      // A server may know a file by its name when it no longer knows its handle.
+      // A server may still know the file's name when its handle is stale.
       if (now < 0 && errno == ESTALE) {
         const int fresh = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (fresh >= 0) ::dup3(fresh, descriptor_, O_CLOEXEC);
@@ -283,7 +283,7 @@ FileKind kind_of_file(const std::filesystem::path& path) {
 
 namespace {
 
-/// 0 and the names, or -1 and errno.
+/// Reads the names once; returns 0, or -1 with errno.
 int list_once(const std::filesystem::path& folder, std::vector<std::string>& names) {
   names.clear();
   DIR* const open = ::opendir(folder.c_str());
@@ -329,7 +329,7 @@ std::string read_beginning(const std::filesystem::path& path, std::int64_t most)
 
 namespace {
 
-/// Where files are mapped, for a signal handler.
+/// A mapped file, for the signal handler.
 struct Mapped {
   std::atomic<const std::byte*> start{nullptr};
   std::atomic<std::size_t> size{0};
@@ -338,8 +338,8 @@ struct Mapped {
 std::array<Mapped, 256> mapped;
 struct sigaction action_before {};
 
-/// A part of a mapping that the system cannot bring into memory: a disk or server that failed, or a
-/// file that was cut.
+/// Handles SIGBUS: the system cannot load a page of a mapping, since a disk or server failed or the
+/// file was shortened.
 void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
   const auto* at = static_cast<const std::byte*>(info->si_addr);
   for (const Mapped& one : mapped) {
@@ -351,7 +351,7 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
     }
     end_suddenly(ExitCode::io);
   }
-  ::sigaction(signal, &action_before, nullptr);  // not of ours: happens again, to who was there
+  ::sigaction(signal, &action_before, nullptr);  // another fault: repeats with the former handler
 }
 
 void note_mapping(const std::byte* start, std::size_t size, const std::string& path) {
@@ -417,24 +417,24 @@ namespace {
 
 constexpr std::size_t buffer_bytes = std::size_t{1} << 18;
 
-/// A name that no other process and no other writer of this one uses.
+/// A temporary name that no other writer uses, in this or another process.
 std::filesystem::path temporary_beside(const std::filesystem::path& target) {
   static std::atomic<int> number{0};
   return target.string() + ".tmp-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
 }
 
-/// Devices, pipes and sockets, also at the end of a link such as /dev/stdout.
+/// Whether the path leads to a device, pipe or socket, also through links such as /dev/stdout.
 bool is_special(const std::filesystem::path& path) {
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   return std::filesystem::is_other(status);
 }
 
-/// Where the file is or will be.
+/// The path of the file itself, after following links.
 std::filesystem::path end_of_links(const std::filesystem::path& path) {
   require(!is_special(path), ExitCode::io,
           "cannot replace " + path.string() + ": it is not a regular file");
-  constexpr int max_links = 40;  // as the system follows
+  constexpr int max_links = 40;  // the system's limit
   std::filesystem::path end = path;
   std::error_code failure;
   for (int i = 0; i < max_links && std::filesystem::is_symlink(end, failure); ++i) {
@@ -489,7 +489,7 @@ void WholeFile::publish() {
   if (fence_ != nullptr && fence_->pass) fence_->pass();
   std::error_code failure;
   std::filesystem::rename(file_.path(), target_, failure);
-  // A file system over a network may report an error of what it has done.
+  // A network file system may report an error after it has renamed the file.
   if (failure && file_.is_named(target_)) failure.clear();
   require(fence_ == nullptr || failure != std::errc::no_such_file_or_directory, ExitCode::taken,
           "another start has taken over the run: it has removed " + file_.path().string());

@@ -1,6 +1,6 @@
-// Writes JSON as text while it comes, without a document in memory: a listing of a hundred
-// thousand groups is then as fast as the disk. Every document that this program writes is written
-// here; nlohmann/json reads.
+// Writes JSON as text step by step, without a document in memory, so that a list of a hundred
+// thousand groups is as fast as the disk. All JSON of this program is written here; nlohmann/json
+// only reads.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ namespace trainctl {
 
 class JsonText {
  public:
-  /// mixed: containers are on lines, two spaces deeper than the one around them, or on one line, as
-  /// open_object() says. The others are the forms of nlohmann/json, byte for byte: without any
-  /// space, or each value on a line, one or two spaces deeper. Their numbers with a fraction differ
-  /// from those of mixed ("1.0", not "1"), and control characters in their texts ("\n", not
-  /// "\u000a").
+  /// mixed: each container is on lines, indented by two more spaces, or on one line, as
+  /// open_object() and open_array() select. The other styles equal those of nlohmann/json byte for
+  /// byte: without spaces, or one value per line, indented by one or two more spaces. They differ
+  /// from mixed in numbers with a fraction ("1.0", not "1") and control characters in texts ("\n",
+  /// not "\u000a").
   enum class Style : std::uint8_t { mixed, compact, indent_1, indent_2 };
   enum class Form : std::uint8_t { lines, one_line };
 
@@ -31,20 +31,20 @@ class JsonText {
   void value(std::int64_t number);
   void value(std::uint64_t number);
   void value(int number) { value(static_cast<std::int64_t>(number)); }
-  void value(double number);  // null where it is not finite
+  void value(double number);  // written as null if not finite
   void value(bool truth);
   void value(std::string_view text);  // bytes that are not UTF-8 are replaced, except in mixed
   void value(const std::string& text) { value(std::string_view(text)); }
   void value(const char* text) { value(std::string_view(text)); }
-  /// Writes a value that nlohmann/json holds, with its keys in its order.
+  /// Writes a value of nlohmann/json with its keys in its order.
   void document(const nlohmann::json& value);
   void document(const nlohmann::ordered_json& value);
-  /// Appends text that is JSON already.
+  /// Appends text that is already JSON.
   void json(std::string_view text) {
     before_item();
     text_ += text;
   }
-  /// An array on one line.
+  /// Writes an array on one line.
   template <class Item>
   void value(const std::vector<Item>& items) {
     open_array(Form::one_line);
@@ -57,16 +57,16 @@ class JsonText {
     key(name).value(held);
   }
 
-  /// An array of items that are JSON already, each on a line.
+  /// Writes an array of items that are already JSON, one per line.
   void json_member(std::string_view name, const std::vector<std::string>& items) {
     key(name).open_array();
     for (const std::string& item : items) json(item);
     close();
   }
 
-  /// The text so far; whole once everything is closed.
+  /// The text so far; complete after every container is closed.
   std::string text() { return std::move(text_); }
-  /// As text(), with a newline at its end.
+  /// text() with a newline at its end.
   std::string take() { return std::move(text_) + "\n"; }
 
  private:
@@ -86,7 +86,7 @@ class JsonText {
   bool after_key_ = false;
 };
 
-/// A document that nlohmann/json holds, in one of its forms. Without a newline at its end.
+/// A value of nlohmann/json as text in one of its styles, without a newline at the end.
 std::string json_text(const nlohmann::json& document, JsonText::Style style);
 std::string json_text(const nlohmann::ordered_json& document, JsonText::Style style);
 

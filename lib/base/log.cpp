@@ -33,15 +33,15 @@ RankFiles& rank_files() {
   return files;
 }
 
-/// https://no-color.org: any value but the empty one means no colour.
+/// https://no-color.org: any value but the empty one disables colour.
 spdlog::color_mode color_mode() {
   const char* choice = std::getenv("NO_COLOR");
   const bool plain = choice != nullptr && *choice != 0;
   return plain ? spdlog::color_mode::never : spdlog::color_mode::automatic;
 }
 
-/// spdlog would write a line of its own to stderr where a log cannot be written, for example on a
-/// full disk. What matters is on stderr already.
+/// spdlog would report a failed log file, for example on a full disk, with a line of its own on
+/// stderr. Important messages are on stderr already.
 void drop_failure(const std::string& /*message*/) {}
 
 spdlog::logger& terminal() {
@@ -83,7 +83,7 @@ std::size_t steering_bytes(std::string_view text, std::size_t at) {
   const unsigned first = code(at);
   if (first < 0x20) return first == '\n' || first == '\t' ? 0 : 1;
   if (first == 0x7f) return 1;
-  // In UTF-8: U+0080 to U+009F; U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069; U+061C.
+  // UTF-8 of U+0080 to U+009F; U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069; U+061C.
   if (first == 0xc2 && code(at + 1) >= 0x80 && code(at + 1) <= 0x9f) return 2;
   if (first == 0xd8 && code(at + 1) == 0x9c) return 2;
   if (first != 0xe2) return 0;
@@ -103,7 +103,7 @@ std::string escaped_byte(char byte) {
 std::string printable_lines(std::string_view message) {
   std::string text;
   text.reserve(message.size());
-  bool begins = true;  // nothing but spaces in this line so far
+  bool begins = true;  // only spaces in this line so far
   for (std::size_t at = 0; at < message.size();) {
     std::size_t steering = steering_bytes(message, at);
     if (begins && is_command(message.substr(at))) steering = 1;

@@ -16,7 +16,7 @@ namespace {
 
 thread_local int max_threads = 1;
 
-// Executed by a processor in a loop that only waits.
+// A hint to the processor inside a waiting loop.
 #if defined(__x86_64__)
 inline void relax() { __builtin_ia32_pause(); }
 #elif defined(__aarch64__)
@@ -25,9 +25,9 @@ inline void relax() { asm volatile("yield"); }
 inline void relax() {}
 #endif
 
-/// Returns once `value` is no longer `old`: looks for some 10 to 50 microseconds, in which most
+/// Returns when `value` differs from `old`. Spins for some 10 to 50 microseconds, in which most
 /// waits end, and then sleeps, so that other programs and ranks get the core. Fewer looks lose time
-/// between the operations of a step on a quiet machine, many more on a busy one
+/// between the operations of a step on a quiet machine, many more lose time on a busy one
 /// (scripts/bench_threads.sh).
 void wait_while(const std::atomic<unsigned>& value, unsigned old) {
   constexpr int looks = 1000;
@@ -49,11 +49,11 @@ Clock::duration processor_time() {
   return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
 }
 
-/// Whether help is worth its waits at present. Where other programs want the cores too, a thread
-/// loses its core within the part that it has taken, and the caller waits for it. So both ways are
-/// measured, in work per time with one idle core as the unit: with help a caller does what it does
-/// in its processor time, and each helper as much as the caller in its own parts; alone it does
-/// what it does in its processor time, at most 1. The better way is kept.
+/// Decides whether helper threads pay at present. If other programs compete for the cores, a helper
+/// may lose its core within its part, and the caller waits for it. Both ways are measured in work
+/// per time, in units of one idle core. With help, the caller works in its processor time, and each
+/// helper works as fast as the caller does in its own parts; alone, the caller works in its
+/// processor time, at most 1. The better way is used.
 class Help {
  public:
   bool pays(Clock::time_point now) {
@@ -62,8 +62,8 @@ class Help {
     return true;
   }
 
-  /// A call with help that has ended: when its caller began, had done its own part, had done the
-  /// parts that nobody took, and saw the end.
+  /// Times of a finished call with help: begin, end of the caller's own part, end of the parts that
+  /// the caller took over, and end of the call.
   struct Times {
     Clock::time_point begin, local_done, taken_done, end;
   };
@@ -76,7 +76,7 @@ class Help {
     if (calls_ < fewest_calls || wall < window) return;
     calls_ = 0;
     const Clock::duration processor = processor_time() - processor_begin_;
-    // The share of a core while the caller does not wait; a helper's share is about the same.
+    // The share of a core that the caller gets while awake; a helper gets about the same.
     const double awake = std::max(1e-9, seconds(wall - waited_));
     const double share = std::min(1.0, seconds(processor) / awake);
     const double with_help = (seconds(processor) + share * seconds(helped_)) / seconds(wall);
@@ -103,22 +103,22 @@ class Help {
 
   static constexpr auto window = std::chrono::milliseconds(20);  // several turns of a scheduler
   static constexpr int fewest_calls = 10;
-  static constexpr int rests = 10;  // so long without help, in windows
+  static constexpr int rests = 10;  // windows without help before the next try
   Clock::time_point window_begin_{};
   Clock::duration processor_begin_{};
-  Clock::duration helped_{};  // of the others' parts, on the wall; each is as long as the caller's
+  Clock::duration helped_{};  // wall time of helpers' parts, each assumed as long as the caller's
   Clock::duration waited_{};
   int calls_ = 0;
-  double alone_ = 1;  // at most, until it is measured
+  double alone_ = 1;  // upper bound until measured
   bool resting_ = false;
   Clock::time_point again_{};
 };
 
-/// The other threads of one rank's thread. A call has a part for each worker. Who began the call
-/// takes every part that no thread has taken by the time its own is done: a thread that does not
-/// get a core at once delays nobody. Where other programs want the cores too, a thread that has
-/// taken a part loses its core within it; while that costs more than it gains, who begins the call
-/// does all parts. The parts are the same, so the results are.
+/// The helper threads of one rank's thread. A call has a part for each worker. When the caller has
+/// finished its own part, it takes over every part that no thread has started, so a thread that
+/// does not get a core delays nobody. If other programs compete for the cores, a thread may lose
+/// its core within a part; while that costs more than it gains, the caller does all parts. The
+/// parts, and so the results, are the same.
 class Team {
  public:
   Team() = default;
@@ -158,9 +158,9 @@ class Team {
   }
 
  private:
-  /// On a cache line of its own, since others look at it while it changes.
+  /// On a cache line of its own, since other threads read it while it changes.
   struct alignas(64) Member {
-    std::atomic<std::uint64_t> part{0};  // of the last call that has one for it: open or taken
+    std::atomic<std::uint64_t> part{0};  // state of its part in the last call: open or taken
     std::jthread thread;
   };
 
@@ -175,7 +175,7 @@ class Team {
     try {
       added.thread = std::jthread([this, &added, worker, seen] { serve(added, worker, seen); });
     } catch (const std::system_error&) {
-      // The system has no thread left for it; its parts are taken by who begins the call.
+      // The system allows no more threads; the caller takes over the parts of this one.
     }
   }
 
@@ -193,7 +193,7 @@ class Team {
     }
   }
 
-  /// Does the part of a call unless somebody has taken it, or the call is over.
+  /// Does a part of a call, unless another thread has taken it or the call is over.
   void take(Member& of, unsigned call, int worker) {
     std::uint64_t expected = open(call);
     if (!of.part.compare_exchange_strong(expected, taken(call), std::memory_order_acq_rel)) return;
@@ -203,10 +203,10 @@ class Team {
 
   Help help_;
   std::vector<std::unique_ptr<Member>> members_;
-  alignas(64) std::atomic<unsigned> call_{0};  // the number of the last one
+  alignas(64) std::atomic<unsigned> call_{0};  // number of the last call
   alignas(64) std::atomic<unsigned> unfinished_{0};
   std::atomic<bool> ends_{false};
-  // Written while no part is taken, read by the thread that has taken one.
+  // Written while no part is taken; read by threads that have taken a part.
   void (*body_)(void*, int, int) = nullptr;
   void* context_ = nullptr;
   int workers_ = 0;

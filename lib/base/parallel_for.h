@@ -1,5 +1,5 @@
-// The one way to use several cores inside a rank. Threads wait for a short time and then sleep,
-// which OpenMP's do only as the environment says before the program begins; oneDNN is given one
+// The only code that uses several cores inside a rank. Waiting threads spin briefly and then sleep,
+// which OpenMP allows only by environment variables set before the program starts; oneDNN gets one
 // thread.
 #pragma once
 
@@ -8,14 +8,14 @@
 
 namespace trainctl {
 
-/// Threads that parallel_for uses when called from this thread. Each rank's thread sets it once,
-/// from the plan, before its first op; new threads start with 1.
+/// Sets the number of threads that parallel_for uses when called from this thread. Each rank's
+/// thread sets it once, from the plan, before its first op; new threads start with 1.
 void set_thread_count(int count);
 int thread_count();
 
 namespace detail {
-/// Calls body(context, worker, workers) once on each of `workers` threads and returns when all are
-/// done. The body must not throw.
+/// Calls body(context, worker, workers) once on each of `workers` threads and returns when all
+/// calls have ended. The body must not throw.
 void run_workers(int workers, void (*body)(void*, int, int), void* context);
 }  // namespace detail
 

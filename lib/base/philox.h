@@ -1,6 +1,6 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011). A value depends on (seed, stream, index) only, so any rank can produce any
-// element on its own.
+// 1, 2, 3", SC 2011). A value depends only on (seed, stream, index), so any rank can compute any
+// element by itself.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace trainctl {
 
-/// A keyed family of random values. `stream` separates uses (a tensor's id, a layer, a step ...).
+/// Random values of one seed. `stream` separates uses (a tensor's id, a layer, a step ...).
 class Philox {
  public:
   constexpr Philox(std::uint64_t seed, std::uint64_t stream)

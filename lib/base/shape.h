@@ -1,4 +1,4 @@
-// The extents of a contiguous row-major tensor: up to four 64-bit dims, no allocation.
+// The extents of a contiguous row-major tensor: up to four 64-bit dimensions, no allocation.
 #pragma once
 
 #include <array>
@@ -28,14 +28,14 @@ class Shape {
     assert(dim >= 0 && dim < rank_);
     return dims_[static_cast<std::size_t>(dim)];
   }
-  /// Product of all dims; 1 for rank 0.
+  /// The number of elements, the product of all dimensions; 1 for rank 0.
   constexpr std::int64_t numel() const {
     std::int64_t product = 1;
     for (int dim = 0; dim < rank_; ++dim) product *= dims_[static_cast<std::size_t>(dim)];
     return product;
   }
   constexpr std::int64_t back() const { return (*this)[rank_ - 1]; }
-  /// "[2, 3]"
+  /// Text such as "[2, 3]".
   std::string to_string() const;
   friend constexpr bool operator==(const Shape&, const Shape&) = default;
 

@@ -1,4 +1,4 @@
-// Text from a pattern and values.
+// Formats values by a pattern.
 #pragma once
 
 #include <fmt/core.h>
@@ -9,8 +9,8 @@
 namespace trainctl {
 
 /// `formatted("{} ranks in groups of {}", 8, 2)` is "8 ranks in groups of 2". The pattern is
-/// checked when the program is compiled. A double is printed with the digits that it needs;
-/// `{:.1f}` and the like set their number.
+/// checked at compile time. A double is printed with the digits that it needs; `{:.1f}` and the
+/// like set their number.
 template <class... Values>
 std::string formatted(fmt::format_string<Values...> pattern, Values&&... values) {
   return fmt::format(pattern, std::forward<Values>(values)...);

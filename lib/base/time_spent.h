@@ -1,12 +1,12 @@
-// Where the time of a thread goes: operations and wires add what they take, and what runs rows of a
-// step reads the difference. Two readings of the clock for each matrix product or collective.
+// Measures the time of a thread in matrix products and collectives, with two clock readings for
+// each. Code that executes the rows of a step reads differences of it.
 #pragma once
 
 #include <chrono>
 
 namespace trainctl {
 
-/// Seconds of the calling thread since it began.
+/// Seconds that the calling thread has spent since it began.
 struct TimeSpent {
   double products = 0;     // matrix products
   double collectives = 0;  // collectives, with the wait for the other ranks
@@ -21,7 +21,7 @@ inline TimeSpent& time_spent() {
   return spent;
 }
 
-/// Adds the time from its construction to its destruction to one of the members.
+/// Adds the time between its construction and destruction to one member of time_spent().
 class AddTime {
  public:
   explicit AddTime(double TimeSpent::*member) : member_(member), start_(Clock::now()) {}

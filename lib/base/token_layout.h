@@ -1,12 +1,12 @@
-// How tokens are divided: over the ranks of a context-parallel group, and over experts.
+// How tokens are divided among the ranks of a context-parallel group, and among experts.
 #pragma once
 
 #include <cstdint>
 
 namespace trainctl {
 
-/// Each rank has one piece of every sequence, or two: chunks number r and 2 ranks - 1 - r of
-/// 2 ranks equal ones, so that under the causal mask all ranks have as much to do (Megatron-Core:
+/// The pieces of a sequence on each rank: one, or with zigzag two, chunks r and 2 ranks - 1 - r of
+/// 2 ranks equal chunks, so that all ranks have the same work under the causal mask (Megatron-Core:
 /// get_batch_on_this_cp_rank). All pieces have the same length.
 struct TokenPieces {
   std::int64_t seq_length = 0;
@@ -15,9 +15,9 @@ struct TokenPieces {
 
   constexpr std::int64_t pieces() const { return zigzag ? 2 : 1; }
   constexpr std::int64_t piece_length() const { return rank_length() / pieces(); }
-  /// Tokens of a sequence on one rank; they lie in the order of its pieces.
+  /// Tokens of a sequence on one rank, in the order of its pieces.
   constexpr std::int64_t rank_length() const { return seq_length / ranks; }
-  /// Position in the sequence of the first token of a rank's piece.
+  /// The position in the sequence of the first token of a rank's piece.
   constexpr std::int64_t position(std::int64_t rank, std::int64_t piece) const {
     return (piece == 0 ? rank : 2 * ranks - 1 - rank) * piece_length();
   }
@@ -25,7 +25,7 @@ struct TokenPieces {
   struct Piece {
     std::int64_t rank = 0, number = 0;
   };
-  /// The piece that has this position.
+  /// The piece that contains this position.
   constexpr Piece piece_with(std::int64_t position) const {
     const std::int64_t chunk = position / piece_length();
     if (chunk < ranks) return {chunk, 0};
@@ -33,16 +33,16 @@ struct TokenPieces {
   }
 };
 
-/// A group of neighbouring tokens of sequences that are `longest` long, where they are `length`
-/// long: one of whole sequences has fewer tokens, a part of one as many. 0 stays 0.
+/// The size of a token group if sequences have `length` instead of `longest` tokens: a group of
+/// whole sequences shrinks with them, a part of a sequence keeps its size. 0 stays 0.
 constexpr std::int64_t group_at_length(std::int64_t group, std::int64_t longest,
                                        std::int64_t length) {
   return longest > 0 && group % longest == 0 ? group / longest * length : group;
 }
 
-// How many choices of a group of tokens an expert takes.
+// The capacity of an expert.
 
-/// ceil(topk x tokens x factor / experts), but no more than there are choices. `factor` is above 0.
+/// The capacity: ceil(topk x tokens x factor / experts), at most topk x tokens; `factor` > 0.
 constexpr std::int64_t expert_places(double factor, std::int64_t topk, std::int64_t experts,
                                      std::int64_t tokens) {
   const auto choices = static_cast<double>(topk) * static_cast<double>(tokens);

@@ -15,10 +15,10 @@ namespace trainctl {
 struct BenchRequest {
   std::filesystem::path config;
   std::vector<std::string> set_options;
-  int pairs = 7;                      // of a step and a replay of its matrix products
+  int pairs = 7;                      // pairs of a step and a replay of its matrix products
   bool json = false;                  // one JSON object on one line instead of a table
-  std::filesystem::path json_file{};  // the object is also written there; empty: nowhere
-  std::string only{};                 // of bench ops: cases whose names match; a regular expression
+  std::filesystem::path json_file{};  // file that also gets the object; none if empty
+  std::string only{};                 // regular expression for the names of cases of bench ops
 };
 
 /// On the config's device, alternates training steps on random tokens with replays of the step's
@@ -29,7 +29,7 @@ void bench_step(const BenchRequest& request, std::ostream& out);
 /// The time of each operation, copy and memset of a step while it runs, row by row: calls, bytes,
 /// FLOP, the share of the step, and the share of the time that a copy of the same bytes or a
 /// product of the same FLOP takes on this machine; the last row has the time between operations.
-/// `pairs` is the number of steps that are timed so, in turns with steps that are not. Throws as
+/// `pairs` is the number of steps timed in this way, alternating with plain steps. Throws as
 /// bench_step.
 void bench_by_op(const BenchRequest& request, std::ostream& out);
 
@@ -43,31 +43,31 @@ void bench_against(const BenchRequest& request, const std::vector<std::string>& 
 /// ceiling (matrix rate or memory bandwidth, whichever bounds it). On the config's device.
 void bench_ops(const BenchRequest& request, std::ostream& out);
 
-/// A layer of experts on one micro-batch of the config, in turns with its own matrix products and
+/// Alternates a layer of experts on one micro-batch of the config with its own matrix products and
 /// with those of a plain MLP that has the same number of parameters for each token: times, and the
-/// ratio to the latter next to its limit. `pairs` is the number of turns. Throws Error{config}
-/// where the model has no experts.
+/// ratio to the MLP next to its limit. `pairs` is the number of rounds. Throws Error{config} if the
+/// model has no experts.
 void bench_experts(const BenchRequest& request, std::ostream& out);
 
-/// A part of bench_overlap. Bubbles belong to gradients: they are measured on their wire.
+/// A part of bench_overlap. Bubbles are measured with the gradients, on the same wire.
 enum class OverlapPart : std::uint8_t { all, gradients, layers, keys, experts, passes };
 
 /// On an emulated wire, over threads: how much of the gradient sums the backward pass hides (two
 /// replicas), how much of the collectives in layers tp_comm_overlap hides behind products (two
 /// tensor-parallel ranks), how much of the keys and values a ring hides behind attention (two
-/// context-parallel ranks), the same of rows of experts, how close the bubble of two stages is to
-/// the simulation, and the simulated bubble of more stages at the measured times. Each ratio is
-/// printed next to its limit. `pairs` is the number of rounds.
+/// context-parallel ranks), how much of the exchange of experts' rows is hidden, how close the
+/// bubble of two stages is to the simulation, and the simulated bubble of more stages at the
+/// measured times. Each ratio is printed next to its limit. `pairs` is the number of rounds.
 void bench_overlap(const BenchRequest& request, OverlapPart part, std::ostream& out);
 
 struct CommBench {
   DeviceKind device = DeviceKind::cpu;
-  int local_ranks = 0;  // as threads of this process; 0: those that mpirun started
+  int local_ranks = 0;  // threads of this process as ranks; if 0, the ranks of mpirun
   std::int64_t min_bytes = 1 << 10, max_bytes = 64 << 20;
-  std::int64_t factor = 4;  // from one size to the next, at least 2
-  int iterations = 20;      // of a measurement
+  std::int64_t factor = 4;  // ratio of one size to the one before, at least 2
+  int iterations = 20;      // calls in a measurement
   double deadline_seconds = 60;
-  bool share_devices = false;  // ranks, which are processes, may share CUDA devices over NCCL
+  bool share_devices = false;  // ranks that are processes may share CUDA devices over NCCL
   bool json = false;
 };
 
@@ -82,19 +82,19 @@ void bench_comm(const CommBench& options, std::ostream& out);
 void measure_plan(const BenchRequest& request, int ranks, std::ostream& out);
 
 struct DeviceBench {
-  std::string like;            // a name of `trainctl devices --known`: what is not measured is its
-  int local_ranks = 0;         // as threads; 0: those that mpirun started, or one
-  double seconds = 60;         // of all measurements together, about
-  std::filesystem::path file;  // that the figures are written to
-  std::string command;         // as typed, for the sources
+  std::string like;            // `trainctl devices --known`: source of unmeasured figures
+  int local_ranks = 0;         // threads as ranks; if 0, the ranks of mpirun, or one
+  double seconds = 60;         // approximate time of all measurements together
+  std::filesystem::path file;  // file for the figures
+  std::string command;         // the command as typed, recorded as the source of the figures
 };
 
-/// Measures what section cluster needs to know of this machine's device (cluster.device): products
-/// of many shapes and orientations, attention, copies, how fast products are after minutes;
-/// between ranks collectives, messages and what they take from products, inside a host and between
-/// hosts. Writes a file of the form in docs/planning.md on every host, and prints how far its
-/// formulas are from what was measured, and how far a step of the configuration is from its plan.
-/// Throws Error{usage} for an unknown `like`, or hosts with other numbers of ranks.
+/// Measures the figures of this machine's device for section cluster (cluster.device): products of
+/// many shapes and orientations, attention, copies, the rate of products after minutes; between
+/// ranks, inside a host and between hosts, collectives, messages and the slowdown of products by
+/// these. Writes a file of the form in docs/planning.md on every host, and prints the errors of its
+/// formulas against the measurements, and of the plan of the configuration against a measured step.
+/// Throws Error{usage} for an unknown `like`, or hosts with different numbers of ranks.
 void bench_device(const BenchRequest& request, const DeviceBench& options, std::ostream& out);
 
 /// Saves checkpoints of training on random tokens on one rank: in turns with a plain write of the

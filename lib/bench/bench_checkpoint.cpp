@@ -31,10 +31,10 @@
 
 namespace trainctl {
 
-// How fast checkpoints are saved and loaded: against a plain write of the same bytes, against the
-// steps that go on meanwhile, and for loads into another layout against loads into the same one.
+// The speed of saving and loading checkpoints: against a plain write of the same bytes, against
+// steps at the same time, and for loads into another layout against loads into the same layout.
 
-/// Saves that training waits for, in turns with plain writes. On one rank.
+/// Saves that training waits for, alternating with plain writes, on one rank.
 struct SavingSpeed {
   std::int64_t bytes = 0;
   std::vector<double> save_seconds;
@@ -44,10 +44,10 @@ struct SavingSpeed {
 
 /// The cost of a save in the background for the steps that run at the same time.
 struct SavingDelay {
-  int steps = 0;                      // in a window: the save ends within it
-  std::vector<double> plain_seconds;  // of a window without a save
+  int steps = 0;                      // steps in a window, during which the save ends
+  std::vector<double> plain_seconds;  // duration of a window without a save
   std::vector<double> saving_seconds;
-  std::vector<double> copy_seconds;    // one memcpy of the bytes
+  std::vector<double> copy_seconds;    // one memcpy of the saved bytes
   std::vector<double> writer_seconds;  // processor time of the threads that write and delete
   int cores = 1;
 };
@@ -55,14 +55,14 @@ struct SavingDelay {
 struct SavingResult {
   SavingSpeed speed;
   SavingDelay delay;
-  std::int64_t peak_bytes = 0;  // resident, with steps and saves
+  std::int64_t peak_bytes = 0;  // resident memory, with steps and saves
   std::int64_t planned_bytes = 0;
 };
 
-/// Loads into `layout` of checkpoints that each of the layouts wrote, in turns.
+/// Times of loads into `layout` from the checkpoints of all layouts.
 struct LoadingSpeed {
   std::string layout;
-  std::vector<std::vector<double>> seconds;  // by the layout that saved, then by turn
+  std::vector<std::vector<double>> seconds;  // [layout that saved][round]
 };
 
 namespace {
@@ -126,7 +126,7 @@ class SavingRank {
     saver_.save({.state = state, .loss = std::nullopt, .val_loss = std::nullopt}, in_background);
   }
 
-  /// After one step, steps with a save in background, until it is complete. Returns their number.
+  /// Takes one step, then steps until a save in background is complete. Returns their number.
   int take_steps_while_saving() {
     take_step();
     const std::int64_t step = engine_.train_state().step;
@@ -146,7 +146,7 @@ class SavingRank {
     }
   }
   void finish_save() { saver_.finish(); }
-  /// From the next save on, older ones go while the newest is written.
+  /// From the next save on, older saves are removed while the newest is written.
   void keep_newest() { config_.checkpoint.keep = 1; }
   void remove_saves() {
     for (const auto& entry : folder_.complete()) remove_directory(entry.path);
@@ -157,7 +157,7 @@ class SavingRank {
  private:
   std::unique_ptr<World> world_;
   std::unique_ptr<Group> everyone_;
-  Config config_;  // of the saver
+  Config config_;  // configuration of the saver
   CheckpointFolder folder_;
   Engine engine_;
   std::vector<Batch> batches_;
@@ -175,7 +175,7 @@ void measure_speed(SavingRank& rank, const fs::path& directory, int pairs, Savin
   };
   for (int pair = 0; pair < pairs; ++pair) {
     rank.take_step();
-    // The two take turns in being first: earlier writes can slow down later ones.
+    // Save and plain write alternate in going first, since earlier writes can slow down later ones.
     if (pair % 2 == 0) save();
     write();
     if (pair % 2 == 1) save();
@@ -188,7 +188,7 @@ void measure_delay(SavingRank& rank, std::int64_t bytes, int pairs, SavingDelay&
   rank.keep_newest();
   delay.cores = usable_cores();
   begin_part("steps during a save");
-  delay.steps = rank.take_steps_while_saving() + 1;  // a save may take longer than this one
+  delay.steps = rank.take_steps_while_saving() + 1;  // one more: a later save may take longer
   for (int pair = 0; pair < pairs; ++pair) {
     const double before = rank.saver().writer_seconds();
     delay.plain_seconds.push_back(seconds_of([&] { rank.take_steps(delay.steps); }));
@@ -220,7 +220,7 @@ std::vector<Candidate> candidates(const BenchSetup& setup, std::int64_t ranks) {
   for (const std::string& word : {"dp" + n, "dp" + n + "+zero1", "tp" + n, "pp" + n}) {
     const LayoutChoice choice = parse_layouts(word, ranks).front();
     Config config = with_layout(setup.config, choice);
-    config.train.micro_batch_size = 1;  // nothing is trained: any batch that fits
+    config.train.micro_batch_size = 1;  // nothing is trained, so any batch that fits will do
     config.train.micro_batch_num.reset();
     config.train.global_batch_size = ranks;
     try {
@@ -241,7 +241,7 @@ ParamStore store_of(const Candidate& layout, int rank) {
            .ownership = make_ownership(layout.plan, rank)}};
 }
 
-/// The turns count from 0; the one before them warms up.
+/// The progress line of a round. Rounds count from 0; round -1 is the warm-up.
 std::string turn_of(const Candidate& layout, int turn, int turns) {
   const std::string count = formatted("{}/{}", turn + 1, turns);
   return "loads into " + layout.name + (turn < 0 ? ", warm-up" : " " + count);
@@ -278,8 +278,8 @@ SavingResult measure_saving(const BenchSetup& setup, const fs::path& directory, 
   return result;
 }
 
-/// The layouts of `ranks` ranks as threads: replicas with and without sharded masters, tensor
-/// and pipeline parallel, as far as the model can be divided.
+/// Measures layouts of `ranks` threads: replicas with and without sharded masters, tensor and
+/// pipeline parallel, as far as the model can be divided.
 std::vector<LoadingSpeed> measure_loading(const BenchSetup& setup, const fs::path& directory,
                                           std::int64_t ranks, int turns) {
   const std::vector<Candidate> layouts = candidates(setup, ranks);
@@ -293,7 +293,7 @@ std::vector<LoadingSpeed> measure_loading(const BenchSetup& setup, const fs::pat
     run_thread_world(static_cast<int>(ranks), {}, [&](World& world) {
       const auto everyone = world.everyone("bench");
       ParamStore store = store_of(layout, world.rank());
-      for (int turn = -1; turn < turns; ++turn) {  // the first brings the files into memory
+      for (int turn = -1; turn < turns; ++turn) {  // round -1 brings the files into memory
         if (world.rank() == 0) begin_part(turn_of(layout, turn, turns));
         for (std::size_t from = 0; from < layouts.size(); ++from) {
           const fs::path run = CheckpointFolder(directory / layouts[from].name).of(1);
@@ -312,9 +312,9 @@ std::vector<LoadingSpeed> measure_loading(const BenchSetup& setup, const fs::pat
   return result;
 }
 
-constexpr double min_rate = 0.8;     // of a plain write
-constexpr double max_delay = 1.5;    // times the copy and the writer's share of the processor
-constexpr double max_foreign = 1.5;  // times a load into the layout that saved
+constexpr double min_rate = 0.8;     // least rate of saves relative to plain writes
+constexpr double max_delay = 1.5;    // largest delay relative to copy and writer's processor time
+constexpr double max_foreign = 1.5;  // largest cost relative to a load into the layout that saved
 
 struct Limit {
   double value = 0;
@@ -322,7 +322,7 @@ struct Limit {
   bool kept = false;
 };
 
-/// The rate of saves as part of that of plain writes.
+/// The rate of saves relative to the rate of plain writes.
 Limit saving_rate(const SavingSpeed& speed) {
   const double rate = median(ratios_of(speed.write_seconds, speed.save_seconds));
   return {rate, min_rate, rate >= min_rate};
@@ -343,7 +343,7 @@ Limit saving_delay(const SavingDelay& delay) {
   return {ratio, max_delay, ratio <= max_delay};
 }
 
-/// A load of the checkpoint of layout `from`, as multiple of one of its own.
+/// The time in which layout `into` loads a checkpoint of `from`, relative to its own checkpoint.
 Limit loading_cost(const std::vector<LoadingSpeed>& loads, std::size_t from, std::size_t into) {
   const LoadingSpeed& speed = loads[into];
   const double cost = median(ratios_of(speed.seconds[from], speed.seconds[into]));

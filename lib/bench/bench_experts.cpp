@@ -28,10 +28,10 @@ namespace trainctl {
 // A layer of experts as a whole, on the CPU or a device: its step, compared with the matrix
 // products of a plain MLP that has the same number of parameters for each token.
 
-/// Seconds of each round, in which all take turns.
+/// Seconds of each round; every round measures all three.
 struct ExpertLayerSpeed {
   std::vector<double> step;      // forward and both backward passes of the layer
-  std::vector<double> products;  // of the layer's own step
+  std::vector<double> products;  // matrix products of the layer's own step
   std::vector<double> dense;     // the nine (six) products of an MLP of the active width
   /// Ratios of step to dense, round by round.
   std::vector<double> ratios() const { return ratios_of(step, dense); }
@@ -208,9 +208,8 @@ class DenseProducts {
   std::vector<Slab> slabs_;
 };
 
-/// A layer of the plan's model on one micro-batch of one rank, which holds all experts; `rounds`
-/// are counted after one that warms up. The plan's model has experts. `ops` is on the plan's
-/// device.
+/// Measures a layer of the plan's model on one micro-batch of one rank, which holds all experts:
+/// `rounds` rounds after a warm-up. The plan's model has experts. `ops` is on the plan's device.
 ExpertLayerSpeed measure_expert_layer(const Plan& plan, const OpContext& ops, int rounds) {
   const OneLayer layer(plan, ops);
   const DenseProducts dense(plan, ops);
@@ -235,7 +234,7 @@ ExpertLayerSpeed measure_expert_layer(const Plan& plan, const OpContext& ops, in
   return speed;
 }
 
-constexpr double max_over_dense = 1.3;  // on a CPU
+constexpr double max_over_dense = 1.3;  // limit of the ratio to the dense MLP, on a CPU
 
 ExpertLayerSpeed measure(const Plan& plan, int rounds) {
   set_thread_count(plan.threads_per_rank);

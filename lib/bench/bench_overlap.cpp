@@ -18,19 +18,19 @@ namespace trainctl {
 
 namespace {
 
-constexpr double max_exposed = 1.0 / 3;      // of the serial time
-constexpr double max_apart = 0.1;            // measured bubble from the simulated one
-constexpr std::int64_t predicted_most = 8;   // stages
-constexpr std::int64_t wanted_buckets = 16;  // where no size is given
+constexpr double max_exposed = 1.0 / 3;      // largest exposed part of the serial time
+constexpr double max_apart = 0.1;            // largest deviation of measured from simulated bubble
+constexpr std::int64_t predicted_most = 8;   // most stages of a prediction
+constexpr std::int64_t wanted_buckets = 16;  // number of buckets if no size is given
 
-/// A measurement of layers: one step with collectives waited for, and one with overlap.
+/// A measurement of layers: steps that wait for collectives, and steps that overlap them.
 struct LayerPart {
   OverlapPart part;
   const char* what;
   const char* ranks;
-  const char* transfer;  // how long one takes on its wire, next to the time of the products
-  const char* option;    // of the form that overlaps
-  double limit;          // of what is exposed, of what waiting exposes
+  const char* transfer;  // the wire time of one transfer, as text
+  const char* option;    // option that turns the overlap on
+  double limit;          // largest exposed time with overlap, relative to that without
   const char* json;
   LayerOverlapInput (*input)(const Config& config);
 };
@@ -56,7 +56,7 @@ struct Prediction {
   Simulation step;
 };
 
-/// Sums of gradients, and bubbles on the same wire.
+/// Findings on sums of gradients, and on bubbles on the same wire.
 struct GradientFindings {
   OverlapInput input;
   OverlapResult overlap;
@@ -66,7 +66,7 @@ struct GradientFindings {
 
 struct LayerFindings {
   const LayerPart& part;
-  std::optional<OverlapResult> result;  // none: two ranks cannot share this model so
+  std::optional<OverlapResult> result;  // empty if two ranks cannot share the model
 };
 
 struct Findings {
@@ -76,7 +76,7 @@ struct Findings {
 
 bool is_near(double ratio) { return ratio >= 1 - max_apart && ratio <= 1 + max_apart; }
 
-/// A model smaller than a bucket has one, which is full when the backward ends and hides nothing.
+/// Gives small models several buckets: a single one is full when the backward ends, hiding nothing.
 Config with_buckets(Config config) {
   ParallelConfig& parallel = config.parallel;
   if (parallel.bucket_size || resolve_bucket_rule(parallel) != BucketRule::size) return config;
@@ -119,7 +119,7 @@ GradientFindings measure_gradients(const Config& config, int rounds) {
   return found;
 }
 
-/// A model without experts has no rows of experts, unless they were asked for.
+/// Whether to measure the part: on request, or by default where the model has such transfers.
 bool applies(const LayerPart& layers, OverlapPart asked, const Config& config) {
   if (asked != OverlapPart::all) return asked == layers.part;
   return layers.input == tensor_overlap || layers.input == context_overlap ||

@@ -43,7 +43,7 @@ BenchSetup setup_of(ReadResult read, const Site& site, const StrategyRequest& la
   return setup;
 }
 
-/// For ranks that plan together: rank 0 searches where the file asks for that.
+/// The setup of ranks that plan together: rank 0 searches a layout if the file asks for that.
 BenchSetup setup_of_all(const BenchRequest& request, const ReadResult& read, const Site& site,
                         Group& everyone) {
   const bool searches = read.config.parallel.parallel_mode == ParallelMode::auto_parallel;
@@ -55,8 +55,7 @@ BenchSetup setup_of_all(const BenchRequest& request, const ReadResult& read, con
   return setup;
 }
 
-/// Facts that a run of these ranks finds out about its machines, and whether each rank has its
-/// device.
+/// Facts that these ranks find out about their machines, and whether each has its device.
 struct WorldSite {
   DeviceChoice device;
   Site site;

@@ -1,4 +1,4 @@
-// The common start of both benchmarks: a plan for one rank of this machine, and random tokens.
+// The common start of the benchmarks: a plan for one rank of this machine, and random tokens.
 #pragma once
 
 #include <functional>
@@ -29,13 +29,13 @@ BenchSetup read_bench_setup(const BenchRequest& request);
 /// A setup for each rank of `world`, with its share of the cores of its host. Collective.
 BenchSetup read_bench_setup(const BenchRequest& request, World& world);
 
-/// Reads the config for all ranks of `world`, with the cores, device and attention that a run of
-/// them agrees on (run/agreement.h). Collective. Throws as read_bench_setup, on all ranks alike,
-/// and Error{unavailable} where a rank lacks the device that the config asks for.
+/// Reads the config for all ranks of `world`, with the cores, device and attention on which a run
+/// of these ranks agrees (run/agreement.h). Collective. Throws as read_bench_setup, on all ranks
+/// alike, and Error{unavailable} where a rank lacks the device that the config asks for.
 BenchSetup read_world_setup(const BenchRequest& request, World& world);
 
-/// Selects the device of the plan for this thread. Its name and number of threads or
-/// multiprocessors, for the head of a table. Throws Error{unavailable} where there is none.
+/// Selects the device of the plan for this thread. Returns its name and number of threads or
+/// multiprocessors, for the head of a table. Throws Error{unavailable} if there is no such device.
 std::string open_bench_device(const Plan& plan);
 
 /// The context in which operations run on the device of a plan, for the calling thread and its
@@ -43,7 +43,7 @@ std::string open_bench_device(const Plan& plan);
 class BenchContext {
  public:
   explicit BenchContext(const Plan& plan);
-  const std::string& where() const { return where_; }  // open_bench_device
+  const std::string& where() const { return where_; }  // text of open_bench_device
   const OpContext& ops() const { return ops_; }
   Stream& stream() { return stream_; }
 
@@ -59,11 +59,11 @@ class BenchContext {
 void tell(const BenchRequest& request, const nlohmann::ordered_json& document, std::ostream& out,
           const std::function<void()>& table);
 
-/// With initial weights, on one rank. `setup`, `world` and the trace, if given, must outlive it.
+/// An engine with initial weights on one rank. `setup`, `world` and a given trace must outlive it.
 std::unique_ptr<Engine> bench_engine(const BenchSetup& setup, World& world, Trace* trace = nullptr);
 
-/// The first step of an engine, which loads what steps need and, with product_algorithms: timed,
-/// times its products. Those of the same extents have these algorithms in all engines from then on.
+/// Takes the first step of an engine, which loads kernels and, with product_algorithms: timed,
+/// times its products. All engines then use these algorithms for products of these extents.
 void take_first_step(Engine& engine, const BenchSetup& setup, World& world,
                      const std::vector<Batch>& batches);
 
@@ -82,9 +82,9 @@ struct PlannedStep {
   double error() const { return planned / measured - 1; }
 };
 
-/// In the configuration's own layout, or on one rank if the world has one, on random tokens.
-/// Collective; all ranks get the same. Throws Error{config} where the ranks cannot have the layout,
-/// Error{usage} where section cluster has no prices.
+/// Measures steps in the configuration's own layout, or on one rank if the world has one, on random
+/// tokens. Collective; all ranks get the same result. Throws Error{config} if the ranks cannot have
+/// the layout, Error{usage} if section cluster has no prices.
 PlannedStep measure_planned_step(World& world, const BenchRequest& request);
 
 }  // namespace trainctl

@@ -29,9 +29,9 @@ struct Figure {
 };
 
 struct ByOperation {
-  std::vector<double> steps;  // that are not looked at
+  std::vector<double> steps;  // plain steps, without events
   std::vector<double> timed;  // steps with events around each call, by the host's clock
-  std::vector<double> spans;  // the same by the events
+  std::vector<double> spans;  // seconds of those steps by the events
   std::vector<Figure> figures;
   double products = 0, copies = 0;  // the machine's rates, in FLOP and bytes per second
 
@@ -56,7 +56,7 @@ void take(const std::vector<OpRow>& rows, std::vector<Figure>& figures) {
   }
 }
 
-/// Seconds of a copy that moves `bytes` bytes, cold; large ones by the rate of a large copy.
+/// Seconds of a cold copy that moves `bytes` bytes; for large ones computed from `rate`.
 double copy_seconds(double bytes, const OpContext& ops, WorkClock& clock, double rate) {
   constexpr double largest = 1 << 28;
   constexpr int tries = 3;
@@ -193,8 +193,7 @@ void bench_by_op(const BenchRequest& request, std::ostream& out) {
 
 namespace {
 
-/// Calls with the same products, how often the step makes them, and the seconds of one for each
-/// replay.
+/// Calls with equal products: their number in a step, and the seconds of one in each replay.
 struct Product {
   std::vector<MatmulShape> shapes;
   std::int64_t count = 0;
@@ -206,9 +205,9 @@ struct Product {
   }
 };
 
-/// Repeats the matrix products of a recorded step, as the step makes them (several as one launch,
-/// with what belongs to them), on the step's own operands: it needs no memory, and the next step
-/// overwrites what this leaves in them.
+/// Repeats the matrix products of a recorded step, as the step calls them (several as one launch,
+/// with fused operations), on the step's own operands: no memory is needed, and the next step
+/// overwrites the results.
 class Replay {
  public:
   Replay(const std::vector<ProductCall>& list, const OpContext& ops)
@@ -216,7 +215,7 @@ class Replay {
     for (const ProductCall& call : list) product_of(call).count += 1;
   }
 
-  /// Seconds of all. On a device events between them would take time of their own.
+  /// Seconds of all products; on a device without events in between, which would take time.
   double run() {
     time_each();
     const double each = std::accumulate(laps_.begin(), laps_.end(), 0.0);
@@ -276,7 +275,7 @@ Measured measure(const BenchSetup& setup, int pairs) {
   times.record(nullptr);
   Replay replay(list, engine.ops());
   replay.run();
-  engine.train_step(batches);  // now a step that is a graph is captured
+  engine.train_step(batches);  // captures the step now if it is a graph
   Measured measured;
   for (int pair = 0; pair < pairs; ++pair) {
     const double step = engine.train_step(batches).step_seconds;
@@ -370,7 +369,7 @@ void bench_step(const BenchRequest& request, std::ostream& out) {
 
 namespace {
 
-/// One of the two forms of a step that take turns.
+/// One of the two configurations whose steps alternate.
 class Side {
  public:
   Side(const BenchRequest& request, World& world)
@@ -378,7 +377,7 @@ class Side {
         where_(open_bench_device(setup_.plan)),
         engine_(bench_engine(setup_, world)),
         batches_(random_batches(setup_.plan)) {
-    // Not measured: two that load what steps need, and one that may be captured as a graph.
+    // Not measured: two steps that load kernels, and one that may be captured as a graph.
     take_first_step(*engine_, setup_, world, batches_);
     for (int step = 0; step < 2; ++step) engine_->train_step(batches_);
   }
@@ -389,7 +388,7 @@ class Side {
   }
   const std::vector<double>& all_seconds() const { return seconds_; }
 
-  /// Whether its steps keep the products' first proposals, whatever is timed later.
+  /// Whether its steps keep the library's first proposals for products, despite later timing.
   bool keeps_proposals() const {
     return setup_.config.parallel.product_algorithms == "proposed" && setup_.plan.cuda_graphs;
   }
@@ -437,7 +436,7 @@ void bench_against(const BenchRequest& request, const std::vector<std::string>& 
   const std::unique_ptr<World> world = self_world();
   Side config(request, *world);
   Side changed(changed_request, *world);
-  // The library's choice is the process's: steps row by row would have it on both sides.
+  // The choice of algorithms holds for the process, so steps run row by row would share it.
   require(config.times_products() == changed.times_products() || config.keeps_proposals(),
           ExitCode::usage,
           "both sides would have the products of one: compare parallel.product_algorithms=timed as "

@@ -84,8 +84,8 @@ namespace {
 
 constexpr int tries = 4;
 
-/// On a CPU a size that takes the same kernels as larger ones; on a device one that is long enough
-/// to be measured, and as fast as larger ones are.
+/// A product to measure the rate with: on a CPU of a size that uses the same kernels as larger
+/// ones; on a device one long enough to time, and as fast as larger ones.
 std::unique_ptr<SquareProduct> suitable_product(const OpContext& ops, DType compute,
                                                 WorkClock& clock) {
   if (ops.stream->device() == DeviceKind::cpu) {

@@ -22,19 +22,19 @@ double seconds_of(const Body& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// `values` has at least one value.
+/// The spread of `values`, which must not be empty.
 double median(std::vector<double> values);
 
-/// The middle of some values, and how far they reach.
+/// The median of some values, and their range.
 struct Spread {
   double median = 0, low = 0, high = 0;
   std::int64_t count = 0;
   /// "1.14  (1.11 .. 1.32, 5 pairs)", each figure as `text` writes it.
   std::string of_pairs(const std::function<std::string(double)>& text) const;
-  /// The text with figures in printf's `format`.
+  /// The text of of_pairs() with figures in printf's `format`.
   std::string of_pairs(const char* format) const;
 };
-/// `values` has at least one value.
+/// The spread of `values`, which must not be empty.
 Spread spread_of(const std::vector<double>& values);
 
 /// above[i] / below[i] of each pair of measurements.
@@ -45,26 +45,26 @@ std::vector<double> ratios_of(const std::vector<double>& above, const std::vecto
 void say_pair(int pair, int pairs, const char* one, double one_seconds, const char* other,
               double other_seconds);
 
-/// Shows on stderr which part of a benchmark of many parts begins.
+/// Shows on stderr which part of a benchmark begins.
 void begin_part(const std::string& what);
 
-/// The words behind a figure that has a limit.
+/// The words after a figure that has a limit.
 const char* verdict(bool kept);
 
 // The time of pieces of work on a stream: on a CPU by the caller's clock, on a device by events on
-// the stream, so that the host's part is not in it.
+// the stream, which leave out the host's time.
 
 class WorkClock {
  public:
-  /// `stream` must outlive the clock. On a device it holds memory of four times its cache.
+  /// `stream` must outlive the clock, which on a device holds memory of four times its cache.
   explicit WorkClock(Stream& stream);
 
-  /// Begins the first piece. On a device a copy goes first: it leaves nothing of the pieces'
-  /// operands in the cache, and while it runs the host enqueues what is timed.
+  /// Begins the first piece. On a device a copy runs before: it removes the pieces' operands from
+  /// the cache, and while it runs the host enqueues the timed work.
   void begin();
   /// Ends a piece and begins the next.
   void lap();
-  /// Waits for the stream. Seconds of each piece since begin().
+  /// Waits for the stream. Returns the seconds of each piece since begin().
   std::vector<double> laps();
 
   template <class Body>
@@ -80,19 +80,19 @@ class WorkClock {
   void mark();
 
   Stream& stream_;
-  std::unique_ptr<LargeCopy> before_;  // on a device
+  std::unique_ptr<LargeCopy> before_;  // only on a device
   TimeMarks events_;
-  std::vector<Clock::time_point> times_;  // on a CPU
+  std::vector<Clock::time_point> times_;  // only on a CPU
   std::size_t marks_ = 0;
 };
 
-// The rates of this rank's threads or device, measured in turns with what is compared with them.
+// The rates of this rank's threads or device, measured alternately with the work to compare.
 
 class MachineLimits {
  public:
   /// `ops` must outlive this object.
   MachineLimits(const OpContext& ops, DType compute);
-  /// Once more; the best of all rounds counts. On a CPU about 100 ms.
+  /// Measures once more; the best of all rounds counts. Takes about 100 ms on a CPU.
   void measure();
   double products() const { return products_; }  // FLOP/s
   double copies() const { return copies_; }      // bytes per second, read and written

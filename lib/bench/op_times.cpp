@@ -19,7 +19,7 @@ OpCost sum(const OpCost& one, const OpCost& other) {
   return {one.bytes + other.bytes, one.flops + other.flops};
 }
 
-/// Bytes that are read and written of a tensor that is added to.
+/// Bytes of a tensor to which results are added: it is read and written.
 double twice(const Tensor& tensor) { return 2 * bytes_of({tensor}); }
 
 template <class Args, class Cost>
@@ -47,7 +47,7 @@ double flops_of(const MatmulShape& shape) {
 double attention_product_flops(const AttentionShape& shape) {
   const auto queries = static_cast<double>(shape.query_length);
   const auto keys = static_cast<double>(shape.key_length);
-  // A rank that has some of the keys sees as large a share of the pairs.
+  // A rank with a part of the keys sees the same part of the pairs.
   const double pairs = static_cast<double>(shape.sequences * shape.heads) *
                        std::min(queries, keys) * (std::max(queries, keys) + 1) / 2;
   return 2 * pairs * static_cast<double>(shape.head_dim);
@@ -186,7 +186,7 @@ ProductCall kept(Kernel<MatmulBatch> kernel, const MatmulBatch& args) {
                                const OpContext& context) { kernel(context, list); }};
 }
 
-// ---- The functions of the tables.
+// ---- The functions of the tables that observe calls.
 
 template <class Entry>
 struct Looked;
@@ -266,8 +266,8 @@ struct OpTimes::Call {
   std::string_view name;
   OpKind kind;
   OpCost cost;
-  bool divided = false;          // it was made of others
-  std::size_t from = 0, to = 0;  // marks
+  bool divided = false;          // made of other calls, so not timed itself
+  std::size_t from = 0, to = 0;  // numbers of marks
 };
 
 OpTimes::OpTimes(DeviceKind device) : device_(device) {

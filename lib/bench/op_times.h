@@ -13,8 +13,8 @@
 
 namespace trainctl {
 
-/// Bytes that are read or written once, whatever the kernel does; floating-point operations of
-/// matrix products, of attention those that the causal mask leaves.
+/// Bytes that any kernel must read or write at least once; floating-point operations of matrix
+/// products, for attention only of pairs under the causal mask.
 struct OpCost {
   double bytes = 0;
   double flops = 0;
@@ -22,7 +22,7 @@ struct OpCost {
 
 double bytes_of(std::initializer_list<Tensor> tensors);
 double flops_of(const MatmulShape& shape);
-/// FLOPs of one product for a pair of a query and a key that it sees.
+/// FLOPs of one of attention's matrix products, over all pairs of a query and a key that it sees.
 double attention_product_flops(const AttentionShape& shape);
 
 #define KERNEL(entry, Args) OpCost cost_of(const Args& args);
@@ -30,7 +30,7 @@ double attention_product_flops(const AttentionShape& shape);
 #undef KERNEL
 
 // The time of each operation, copy and memset of a step while it runs, and the products that it
-// makes: the tables of kernels and of stream functions are replaced by ones that look at each call.
+// makes: tables that observe each call replace those of kernels and of stream functions.
 
 /// The kinds of calls in a step that are timed.
 enum class OpKind : std::uint8_t { kernel, copy, memset };
@@ -51,8 +51,8 @@ struct ProductCall {
   std::function<void(const OpContext&)> run;
 };
 
-/// Exists once. Streams and contexts that are made while it does are of the tables that it
-/// replaces; they must be gone before it is.
+/// At most one exists. Streams and contexts created during its life use its tables, and must be
+/// destroyed before it.
 class OpTimes {
  public:
   explicit OpTimes(DeviceKind device);
@@ -61,22 +61,22 @@ class OpTimes {
   OpTimes& operator=(const OpTimes&) = delete;
 
   /// From now on calls of this thread are timed: on a device by events around each on its stream,
-  /// on a CPU by the clock. An operation that is made of others is not timed itself.
+  /// on a CPU by the clock. An operation made of other operations is not timed itself.
   void begin();
-  /// The last call was made, and the device has done all: rows by their time, the longest first.
+  /// Call when the device has done all calls. Returns the rows by their time, the longest first.
   std::vector<OpRow> end();
-  /// From the first timed call to the end of the last, of what end() told.
+  /// Seconds from the first timed call to the end of the last, as of end().
   double span() const { return span_; }
 
-  /// Calls of this thread that make products are also kept in `list`; null ends that. Operands are
-  /// kept as they are: memory that must still be there where they are run again.
+  /// From now on also stores this thread's calls that make products in `list`; null stops that.
+  /// Operands are not copied: their memory must still exist when a call is repeated.
   void record(std::vector<ProductCall>* list) { products_ = list; }
 
-  // For the functions of the tables.
+  // Used by the functions of the tables.
   static OpTimes* of_thread();
   bool looks() const { return timing_ || products_ != nullptr; }
   std::size_t enter(std::string_view name, OpKind kind, const OpCost& cost, void* native);
-  /// Whether the call was none that is made of others.
+  /// Whether the call is not made of other calls.
   bool leave(std::size_t call, void* native);
   void note(ProductCall product);
 
@@ -91,8 +91,8 @@ class OpTimes {
   double span_ = 0;
   std::vector<ProductCall>* products_ = nullptr;
   std::vector<Call> calls_;
-  std::vector<std::size_t> open_;  // calls that are being made
-  std::vector<void*> marks_;       // of a device
+  std::vector<std::size_t> open_;  // calls in progress
+  std::vector<void*> marks_;       // marks of a device
   std::vector<Clock::time_point> times_;
   std::size_t used_ = 0;
 };

@@ -48,7 +48,7 @@ double exposed(const TimedStep& step, std::span<const Action> rows) {
 }
 double seconds(const TimedStep& step) { return step.seconds; }
 
-/// The time of one rank in all rows of such kinds.
+/// The time of one rank in all rows of these kinds.
 double time_in(const TimedStep& step, std::span<const Action> rows, int rank,
                std::initializer_list<ActionKind> kinds) {
   double sum = 0;
@@ -70,7 +70,7 @@ double message_seconds(const Plan& plan, const WorldOptions& wire) {
   return 0;
 }
 
-/// The tied embedding's sum over two ranks: the group's two meetings, half of it each way.
+/// The time of the tied embedding's sum over two ranks: two exchanges of half of the tensor.
 double embedding_seconds(const Plan& plan, const WorldOptions& wire) {
   for (const CollectiveUse& use : plan.stages.front().communication) {
     if (use.cargo != Cargo::tied_embedding) continue;
@@ -80,8 +80,8 @@ double embedding_seconds(const Plan& plan, const WorldOptions& wire) {
   return 0;
 }
 
-/// The cost of rows that are not a pass; the bubble is that of forward and backward, so the
-/// optimizer takes no time.
+/// The cost of rows that are not a pass. The optimizer takes no time, since the bubble is that of
+/// forward and backward.
 double cost_on_wire(const Plan& plan, const WorldOptions& wire, ActionKind kind) {
   if (is_receive(kind)) return message_seconds(plan, wire);
   return kind == ActionKind::reduce_embedding ? embedding_seconds(plan, wire) : 0;
@@ -152,7 +152,7 @@ std::vector<TimedStep> time_steps(const Config& config, const Plan& plan, const 
 
 namespace {
 
-/// Two runs in turns, `rounds` times of `steps` steps on the same wire.
+/// A run of time_in_turns(), which alternates two: `rounds` times `steps` steps of each.
 std::array<std::vector<TimedStep>, 2> time_in_turns(const BenchSetup& one, const BenchSetup& other,
                                                     const WorldOptions& wire, int rounds,
                                                     int steps) {
@@ -184,7 +184,7 @@ OverlapResult measure_overlap(const OverlapInput& input) {
         return time_in(s, rows, 0, {ActionKind::backward_input, ActionKind::backward_weight});
       });
   std::int64_t calls = 0;
-  std::int64_t bytes = 0;  // that each of two ranks sends and receives
+  std::int64_t bytes = 0;  // bytes that each of two ranks sends and receives
   for (const CollectiveUse& use : overlapped_plan.stages.front().communication) {
     if (use.purpose != TrafficPurpose::gradients) continue;
     calls += use.count;
@@ -349,9 +349,9 @@ Config on_two_ranks(const Config& config, CpCommType algorithm) {
   return changed;
 }
 
-/// The time of causal attention in one layer over the tokens that a rank has of each sequence. The
-/// later one of two chunks sees all of the earlier one, so a rank's own pairs are as numerous as
-/// its pairs with the keys of the other.
+/// The time of causal attention in one layer over a rank's tokens of each sequence. The later of
+/// two chunks sees all of the earlier one, so the pairs among a rank's own tokens equal in number
+/// its pairs with the keys of the other rank.
 double attention_to_a_block(const Plan& plan, const std::vector<TimedStep>&) {
   constexpr int tries = 5;
   const ModelShape& model = plan.model;
@@ -392,7 +392,7 @@ double attention_to_a_block(const Plan& plan, const std::vector<TimedStep>&) {
   return median(seconds);
 }
 
-/// A rank sends its keys and values to the other.
+/// The bytes of keys and values that a rank sends to the other.
 std::int64_t keys_and_values(const Plan& plan) {
   return plan.local.tokens * 2 * plan.local_of(1).kv * size_of(plan.compute);
 }
@@ -423,8 +423,8 @@ Config sharing_experts(const Config& config, std::int64_t microbatches) {
   return changed;
 }
 
-/// The time of the experts of one layer and micro-batch: their share of the products of the B rows
-/// of blocks, which multiply as much as F.
+/// The time of the experts of one layer and micro-batch: their share of the time of products in the
+/// B rows of blocks, which have the same FLOPs as F.
 double products_of_experts(const Plan& plan, const std::vector<TimedStep>& steps) {
   const int routed = first_block_with(plan.model, true);
   const double experts = matrix_flops(routed_products(plan.form_of(routed), plan.local_of(routed)));
@@ -432,7 +432,7 @@ double products_of_experts(const Plan& plan, const std::vector<TimedStep>& steps
          (matrix_flops_of_blocks(plan) * static_cast<double>(plan.microbatches));
 }
 
-/// Half of the choices are of experts of the other rank.
+/// The bytes of half of the choices, which are for experts of the other rank.
 std::int64_t half_of_choices(const Plan& plan) {
   const LocalShape local = plan.local_of(first_block_with(plan.model, true));
   return local.routed_tokens * plan.model.topk * plan.model.hidden / 2 * size_of(plan.compute);
@@ -463,7 +463,7 @@ LayerOverlapInput pass_overlap(const Config& config) {
 
 namespace {
 
-/// Without collectives of embedding and head, which do not overlap.
+/// On two tensor-parallel ranks, without collectives of embedding and head, which do not overlap.
 Config on_two_ranks(const Config& config, bool overlaps) {
   LayoutChoice layout;
   layout.sizes.tp = 2;
@@ -477,8 +477,8 @@ Config on_two_ranks(const Config& config, bool overlaps) {
   return changed;
 }
 
-/// The time of the product for attention's output, or for the MLP's if that is smaller: its share
-/// of the products of the B rows of blocks, which multiply as much as F.
+/// The time of the product for attention's output, or of the MLP's if that is smaller: its share of
+/// the time of products in the B rows of blocks, which have the same FLOPs as F.
 double smallest_product(const Plan& plan, const std::vector<TimedStep>& steps) {
   const int unit = first_block_with(plan.model, false);
   const LayerForm form = plan.form_of(unit);
@@ -488,7 +488,7 @@ double smallest_product(const Plan& plan, const std::vector<TimedStep>& steps) {
   return block_product_seconds(plan, steps) * smallest / matrix_flops_of_blocks(plan);
 }
 
-/// Each of two ranks sends half of the tensor, in one message.
+/// The bytes of half of the stream, which each of two ranks sends in one message.
 std::int64_t half_of_stream(const Plan& plan) {
   return plan.local.tokens * plan.model.hidden / 2 * size_of(plan.compute);
 }

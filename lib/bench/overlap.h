@@ -1,4 +1,4 @@
-// How well communication overlaps with computation, measured over threads on an emulated wire that
+// The overlap of communication with computation, measured over threads on an emulated wire that
 // takes time but no processor; and pipelines of any size, simulated with the measured row times.
 #pragma once
 
@@ -22,7 +22,7 @@ namespace trainctl {
 struct TimedStep {
   MeasuredStep measured;
   double seconds = 0;                        // forward, backward and optimizer
-  std::vector<std::vector<RowRecord>> rows;  // by rank
+  std::vector<std::vector<RowRecord>> rows;  // records of each rank
 };
 
 /// Trains `steps` steps on random tokens after two that are not counted, one thread for each rank.
@@ -36,8 +36,8 @@ double median_of(const std::vector<TimedStep>& steps, const Value& value) {
   return median(std::move(values));
 }
 
-/// The wire's cost in the waits that waited(RowRecord) says, in rows for which counts(Action)
-/// holds: each is as late as for the rank that waits least. The others wait for that rank, too.
+/// The wire's cost in rows for which counts(Action) holds: the sum of the least waited(RowRecord)
+/// of all ranks in each row, since other ranks also wait for the rank that waits least.
 template <class Counts, class Waited>
 double min_waits(const TimedStep& step, std::span<const Action> rows, const Counts& counts,
                  const Waited& waited) {
@@ -56,11 +56,11 @@ double min_waits(const TimedStep& step, std::span<const Action> rows, const Coun
 Plan plan_on_threads(const Config& config);
 
 struct OverlapInput {
-  Config config;       // of any layout
-  double share = 0.6;  // of the backward that the sums of gradients take on the wire
+  Config config;       // a configuration of any layout
+  double share = 0.6;  // wire time of the gradient sums relative to the backward
   double alpha_seconds = 2e-5;
-  int rounds = 3;  // of each kind, in turns
-  int steps = 5;   // of a round
+  int rounds = 3;  // alternating rounds of each kind
+  int steps = 5;   // steps in a round
 };
 
 /// A step whose communication is waited for, and one where it overlaps with work; medians of all
@@ -86,17 +86,17 @@ Config on_stages(const Config& config, std::int64_t stages, std::int64_t microba
 struct BubbleResult {
   std::int64_t microbatches = 0;
   double measured = 0;   // medians of all steps
-  double simulated = 0;  // each step played with its own row times
+  double simulated = 0;  // each step simulated with its own row times
   double ratio = 0;      // measured / simulated
   std::vector<TimedStep> steps;
 };
 
-/// Two stages.
+/// Measures two stages.
 BubbleResult measure_bubble(const Config& config, std::int64_t microbatches,
                             const WorldOptions& wire, int steps);
 
-/// Medians over `steps` of two stages. F of several units is one row: what a layer takes is taken
-/// from the first stage, and the head has the rest of the last one.
+/// Medians over `steps` of two stages. F of several units is one row: the time of a layer comes
+/// from the first stage, and the head has the rest of the last stage's time.
 UnitTimes unit_times(const Plan& plan, const std::vector<TimedStep>& steps);
 
 /// A step of the plan, played with these times.
@@ -107,20 +107,19 @@ Simulation predict(const Plan& plan, const UnitTimes& times, const WorldOptions&
 
 struct LayerOverlapInput {
   Config blocking, overlapped;
-  /// Seconds of the products that a transfer is compared with, from steps of the first without a
-  /// wire.
+  /// Seconds of the products to compare with a transfer, from steps of `blocking` without a wire.
   double (*product_seconds)(const Plan& plan, const std::vector<TimedStep>& steps) = nullptr;
-  /// Bytes that a rank sends in such a transfer.
+  /// Bytes that a rank sends in one transfer.
   std::int64_t (*sent_bytes)(const Plan& plan) = nullptr;
-  double share = 1.0;  // of the time of those products that a transfer takes
-  /// Rows of the schedule whose waits are compared; all passes.
+  double share = 1.0;  // wire time of a transfer relative to these products
+  /// Rows of the schedule whose waits are compared; by default all passes.
   bool (*counts)(const Action& row) = [](const Action& row) { return is_pass(row.kind); };
   double alpha_seconds = 2e-5;
-  int rounds = 3;  // of each kind, in turns
-  int steps = 5;   // of a round
+  int rounds = 3;  // alternating rounds of each kind
+  int steps = 5;   // steps in a round
 };
 
-/// Throws Error{config} where the model cannot be split so.
+/// Throws Error{config} if the model cannot be split in this way.
 OverlapResult measure_layer_overlap(const LayerOverlapInput& input);
 
 /// Seconds of the products in B rows of the blocks of a step, on the first rank.
@@ -128,8 +127,8 @@ double block_product_seconds(const Plan& plan, const std::vector<TimedStep>& ste
 /// FLOPs of these products in one micro-batch of F. B has the same number.
 double matrix_flops_of_blocks(const Plan& plan);
 
-// Keys and values of context-parallel ranks, gathered before attention, and passed on around a ring
-// while the ranks attend to those that they have.
+// Keys and values of context-parallel ranks, gathered before attention, or passed on around a ring
+// while the ranks attend to the keys that they have.
 
 /// Two context-parallel ranks, one micro-batch of the configuration's size, on a wire on which the
 /// keys and values of a rank take as long as attention to them. The waits of F are compared, where
@@ -141,7 +140,7 @@ LayerOverlapInput context_overlap(const Config& config);
 
 /// Two ranks with half of the experts each, one micro-batch of the configuration's size, on a wire
 /// on which the rows of a layer go one way in half of the time of the products of its experts. In
-/// two chunks unless the configuration has more. A model without experts cannot be split so.
+/// two chunks unless the configuration has more. The model must have experts.
 LayerOverlapInput expert_overlap(const Config& config);
 
 /// The exchange on such a wire with four micro-batches: three of four pairs of passes overlap.

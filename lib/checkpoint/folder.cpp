@@ -32,7 +32,7 @@ std::string name_of(std::int64_t step, std::int64_t session) {
   return formatted("{}.{}", name_of(step), session);
 }
 
-/// A number without sign and zeroes before it, and nothing else.
+/// The number in `text`: only digits, without sign or leading zeros; otherwise nothing.
 std::optional<std::int64_t> number_of(std::string_view text) {
   std::int64_t number = 0;
   const char* end = text.data() + text.size();
@@ -59,7 +59,7 @@ bool has_manifest(const fs::path& checkpoint) {
   return kind_of_file(checkpoint / manifest_name) != FileKind::none;
 }
 
-/// Empty if `from` now has the name, also where the system reports an error all the same.
+/// Renames; no error if `to` is then the directory, even where the system reports an error.
 std::error_code rename_whole(const fs::path& from, const fs::path& to, std::int64_t session) {
   std::error_code failure;
   fs::rename(from, to, failure);
@@ -84,7 +84,7 @@ std::vector<CheckpointFolder::Entry> CheckpointFolder::complete() const {
     try {
       entries.push_back({session_of(path_ / name), *step, path_ / name});
     } catch (const Error& error) {
-      // Removed by its run since the folder was listed.
+      // Skips a checkpoint that its run removed after the folder was listed.
       if (error.code() == ExitCode::io || has_manifest(path_ / name)) throw;
     }
   }
@@ -128,7 +128,7 @@ fs::path CheckpointFolder::publish(std::int64_t step, const Fence& fence) const 
 }
 
 fs::path CheckpointFolder::retire(const fs::path& checkpoint, const Fence& fence) {
-  // Not the name under which this session may be writing the same step.
+  // Unlike the name under which this session may be writing the same step.
   const fs::path to = fence.partial(checkpoint.string() + ".retired");
   if (fence.pass) fence.pass();
   std::error_code failure;

@@ -1,9 +1,9 @@
-// The checkpoints of a run: DIR/checkpoints/step-00000500, one directory each; where that name was
-// taken, step-00000500.813 with the number of the session that wrote it. What is being written is
+// The checkpoints of a run: DIR/checkpoints/step-00000500, one directory each; if that name is
+// taken, step-00000500.813 with the number of the session that wrote it. A checkpoint is written as
 // step-00000500.813.partial until it is complete.
 //
-// A start of a run is a session; each has a higher number than those before. The newest checkpoint
-// is that of the highest session, then of the highest step.
+// Each start of a run is a session, with a higher number than all earlier sessions. The newest
+// checkpoint is that of the highest session, then of the highest step.
 #pragma once
 
 #include <cstdint>
@@ -23,33 +23,33 @@ class CheckpointFolder {
   explicit CheckpointFolder(const std::filesystem::path& run) : path_(run / "checkpoints") {}
 
   const std::filesystem::path& path() const { return path_; }
-  /// The name of a step's checkpoint, where no other had it.
+  /// The path of a step's checkpoint, unless another checkpoint has taken it.
   std::filesystem::path of(std::int64_t step) const;
-  /// Where the checkpoint of a step is written.
+  /// The path at which a step's checkpoint is written before it is complete.
   std::filesystem::path partial(std::int64_t step, std::int64_t session) const;
 
   struct Entry {
-    std::int64_t session = 0;  // as far as the manifest says
-    std::int64_t step = 0;     // by the name
+    std::int64_t session = 0;  // session in the manifest; 0 if it has none
+    std::int64_t step = 0;     // step in the name
     std::filesystem::path path;
     std::optional<double> val_loss{};  // for to_remove, where its rule asks for it
   };
-  /// Directories that are named like checkpoints and have a manifest, the newest first. Of the
-  /// manifests only the sessions are read. Throws Error{missing_input | io} if the system does not
-  /// say what is there: then it is not known that there is none.
+  /// Directories that are named like checkpoints and have a manifest, the newest first. Only the
+  /// sessions are read from the manifests. Throws Error{missing_input | io} if the system cannot
+  /// tell what the folder contains, rather than return too few.
   std::vector<Entry> complete() const;
   /// Folders that an earlier process began to write or to remove, and others without a manifest.
-  /// Throws the same.
+  /// Throws like complete().
   std::vector<std::filesystem::path> incomplete() const;
-  /// The highest session of the complete checkpoints; 0 without any. Throws the same.
+  /// The highest session of the complete checkpoints; 0 without any. Throws like complete().
   std::int64_t highest_session() const;
 
-  /// Gives a complete directory its name, which nothing else may have, and brings that to stable
-  /// storage; asks the fence before. Returns the name. Throws Error{io}, what the fence throws, and
-  /// Error{taken} where another session has taken the directory away.
+  /// Renames a complete directory to its final name, which no other entry may have, and brings the
+  /// name to stable storage; calls the fence before. Returns the new path. Throws Error{io}, errors
+  /// of the fence, and Error{taken} where another session has taken the directory away.
   std::filesystem::path publish(std::int64_t step, const Fence& fence = {}) const;
-  /// A checkpoint stops being one; returns the directory, whose files may now go. Asks the fence
-  /// before. Throws Error{io} and what the fence throws.
+  /// Renames a checkpoint so that it no longer counts as one; returns the new path, whose files may
+  /// then be deleted. Calls the fence before. Throws Error{io} and errors of the fence.
   static std::filesystem::path retire(const std::filesystem::path& checkpoint,
                                       const Fence& fence = {});
 
@@ -60,7 +60,7 @@ class CheckpointFolder {
 /// Brings the entries of a directory to stable storage. Throws Error{io}.
 void sync_directory(const std::filesystem::path& directory);
 
-/// Removes the directory with all files, or the file. Returns why it could not, or "".
+/// Removes the directory with all files, or the file. Returns the reason of a failure, or "".
 std::string remove_directory(const std::filesystem::path& directory);
 
 /// The checkpoints to remove by `keep`, `keep_every` and `keep_best` of the section. `all` are the

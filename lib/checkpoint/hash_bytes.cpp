@@ -15,7 +15,7 @@ std::uint64_t hash_bytes(std::span<const std::byte> bytes) {
 std::uint64_t hash_bytes(std::string_view text) { return XXH3_64bits(text.data(), text.size()); }
 
 std::uint64_t copy_and_hash(std::span<const std::byte> from, std::byte* to) {
-  constexpr std::size_t in_cache = 128 << 10;  // of one core
+  constexpr std::size_t in_cache = 128 << 10;  // bytes that fit into the cache of one core
   XXH3_state_t state;
   XXH3_64bits_reset(&state);
   while (!from.empty()) {

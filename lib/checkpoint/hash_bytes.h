@@ -10,7 +10,7 @@ namespace trainctl {
 
 std::uint64_t hash_bytes(std::span<const std::byte> bytes);
 std::uint64_t hash_bytes(std::string_view text);
-/// Copies, and returns the hash of the copy; reads the memory once.
+/// Copies `from` to `to` and returns the hash of the copy; reads the memory once.
 std::uint64_t copy_and_hash(std::span<const std::byte> from, std::byte* to);
 
 }  // namespace trainctl

@@ -19,7 +19,7 @@ namespace trainctl {
 
 namespace {
 
-/// Notes a file that was read and found wrong. A file that could not be read is not damaged.
+/// Adds the error of a damaged file; rethrows for an unreadable file, which may be intact.
 void note_damage(const Error& error, std::vector<std::string>& wrong) {
   if (error.code() == ExitCode::io) throw error;
   wrong.emplace_back(error.what());
@@ -55,7 +55,7 @@ void check_headers(const Manifest& manifest, const std::filesystem::path& direct
   }
 }
 
-/// A whole tensor in memory.
+/// Reads a whole tensor into memory.
 std::vector<float> whole_of(const SavedTensor& tensor, PieceReader& reader) {
   std::vector<float> values(static_cast<std::size_t>(tensor.shape.numel()));
   for (const SavedPiece& piece : tensor.pieces) {
@@ -140,9 +140,9 @@ std::vector<TensorDifference> compare_checkpoints(const std::filesystem::path& a
 
 namespace {
 
-// Everything under these must stay, except the rows of `free_keys`.
+// Keys with these prefixes must not change, except `free_keys`.
 constexpr std::string_view fixed_keys[] = {"model.", "moe.", "data.tokenizer"};
-// Rates of dropout, and values that only count before the first step or for the padding.
+// Rates of dropout, and values that matter only before the first step or for the padding.
 constexpr std::string_view free_keys[] = {"model.hidden_dropout",
                                           "model.attention_dropout",
                                           "model.embedding_dropout",
@@ -158,8 +158,8 @@ bool covers(std::span<const std::string_view> keys, const std::string& path) {
                      [&](std::string_view key) { return path.starts_with(key); });
 }
 
-/// Whether both describe the same model, apart from the free keys: a value that is its default may
-/// be given or not.
+/// Whether both configurations describe the same model, apart from the free keys. A default value
+/// may be given or left out.
 bool have_same_shape(const Config& saved, const Config& now) {
   ModelConfig before = saved.model;
   const ModelConfig& after = now.model;

@@ -13,10 +13,10 @@
 
 namespace trainctl {
 
-/// Reads every byte of a checkpoint. Returns what is wrong, each with file, tensor and offset: a
-/// manifest that cannot be read, bytes without their hash, a file whose own header disagrees with
-/// the manifest. Empty: all is well. `done` is told the bytes read so far, and all. Throws
-/// Error{io} where the system cannot read, which says nothing of the checkpoint.
+/// Reads every byte of a checkpoint. Returns the problems, each with file, tensor and offset: a
+/// manifest that cannot be read, bytes whose hash differs, a file whose own header disagrees with
+/// the manifest. Empty if the checkpoint is intact. `done` is called with the bytes read so far and
+/// the total. Throws Error{io} where the system cannot read: the checkpoint may then be intact.
 std::vector<std::string> verify_checkpoint(
     const std::filesystem::path& directory,
     const std::function<void(std::int64_t done, std::int64_t all)>& done = {});
@@ -24,27 +24,27 @@ std::vector<std::string> verify_checkpoint(
 struct TensorDifference {
   std::string name;
   std::string value;
-  std::string what;            // "only in A", "[4, 2] and [4, 3]", or ""
-  std::int64_t differing = 0;  // elements
-  double largest = 0;          // absolute difference
+  std::string what;            // "only in A", "[4, 2] and [4, 3]", or "" if only values differ
+  std::int64_t differing = 0;  // number of elements
+  double largest = 0;          // largest absolute difference
 };
 /// The tensors that differ, in the order of A. Reads both, tensor by tensor. Throws as
 /// read_manifest.
 std::vector<TensorDifference> compare_checkpoints(const std::filesystem::path& a,
                                                   const std::filesystem::path& b);
 
-// How a configuration differs from that of the run that wrote a checkpoint, and which differences
-// a run can go on with.
+// The changes of a configuration since a run wrote a checkpoint, and whether a run may continue
+// with them.
 
 struct ConfigChange {
   std::string path;
   std::string saved;
   std::string now;
-  bool allowed = false;  // the run can go on with it
+  bool allowed = false;  // the run may continue with it
 };
 
-/// Values that differ. The model and the tokenizer must stay; rates, batch, optimizer, layout,
-/// precision and length of the run may change. Keys that only concern files, messages and
+/// The values that differ. The model and the tokenizer must stay the same; rates, batch, optimizer,
+/// layout, precision and length of the run may change. Keys that only concern files, messages and
 /// checkpoints are left out.
 std::vector<ConfigChange> config_changes(const Config& saved, const Config& now);
 

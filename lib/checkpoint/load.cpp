@@ -36,9 +36,9 @@ std::string listed(const std::vector<std::string>& lines) {
 
 /// A value of a parameter that a resumed run needs.
 struct Wanted {
-  std::string word;                    // of saved_values
-  const SavedTensor* saved = nullptr;  // where it comes from
-  bool begins = false;                 // the checkpoint has none and need not have any
+  std::string word;                    // a word of saved_values()
+  const SavedTensor* saved = nullptr;  // the tensor to load; null if `begins`
+  bool begins = false;                 // starts from scratch, without a saved value
 };
 
 /// The tensors of a checkpoint that a resumed run needs.
@@ -50,9 +50,9 @@ class Index {
     }
   }
 
-  /// The values of a parameter, in the order of saved_values. `all`: with the optimizer's. The
-  /// average begins if the checkpoint has none, the values of an optimizer if another one updated
-  /// the parameter.
+  /// The values of a parameter, in the order of saved_values. `all`: also the optimizer's. `begins`
+  /// is set for an average that the checkpoint lacks, and for values of the optimizer if another
+  /// one updated the parameter.
   std::vector<Wanted> wanted(const ParamSpec& parameter, const OptimizerConfig& optimizer,
                              bool all) const {
     std::vector<Wanted> values{{"parameters", find(parameter.name, "parameters")}};
@@ -67,7 +67,7 @@ class Index {
     return values;
   }
 
-  /// Whether the optimizer keeps values of the parameter, of which the checkpoint has none.
+  /// Whether the optimizer keeps values for the parameter and the checkpoint has none of these.
   bool begins_optimizer(const ParamSpec& parameter, const OptimizerConfig& optimizer) const {
     const std::vector<OptimizerState> kept = kept_states(parameter.update, optimizer);
     const std::span updated(kept.data(),
@@ -84,8 +84,8 @@ class Index {
     return found == tensors_.end() ? nullptr : found->second;
   }
 
-  /// Whether the value is that of an optimizer of this type. Earlier versions named only that of
-  /// the whole run; a value that it does not have is then of whatever optimizer has it.
+  /// Whether the value belongs to an optimizer of this type. Earlier versions named only the run's
+  /// optimizer; a value that this optimizer does not have may then belong to any other.
   bool is_of(const SavedTensor& saved, OptimizerType type) const {
     const std::string& named = saved.optimizer.empty() ? manifest_.optimizer : saved.optimizer;
     if (named == word_of(type)) return true;
@@ -101,7 +101,7 @@ class Index {
   std::map<std::pair<std::string, std::string>, const SavedTensor*> tensors_;
 };
 
-/// The advice for a checkpoint that cannot be read: resume from the one before it.
+/// The advice for a checkpoint that cannot be read: resume from an older one.
 std::string way_past(const std::filesystem::path& checkpoint) {
   const std::filesystem::path run = checkpoint.parent_path().parent_path();
   bool is_older = false;
@@ -131,7 +131,7 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
               "an unchecked checkpoint is loaded");
       const HostValues on_host(values_at(store, value, i, held.begin, held.length()));
       const Tensor& memory = on_host.values();
-      std::vector<float> wide;  // where the memory has another type
+      std::vector<float> wide;  // used if the memory is not fp32
       if (memory.dtype != DType::f32) wide.resize(static_cast<std::size_t>(memory.numel()));
       float* const begin = wide.empty() ? memory.as<float>() : wide.data();
       std::memset(memory.data, 0, static_cast<std::size_t>(memory.bytes()));
@@ -232,7 +232,7 @@ struct CheckpointWeights::Impl {
     }
   }
   std::filesystem::path directory;
-  std::string value;  // word of saved_values
+  std::string value;  // a word of saved_values()
   Manifest manifest;
   PieceReader reader;
 };

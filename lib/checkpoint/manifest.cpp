@@ -190,14 +190,14 @@ std::string pieces_text(const RankPieces& pieces) {
                    JsonText::Style::compact);
 }
 
-// Whether the pieces that a manifest lists fit into their files and make up their tensors.
+// Checks that the pieces of a manifest lie within their files and make up their tensors.
 
 namespace {
 
 std::string title(const SavedTensor& tensor) { return tensor.value + " of " + tensor.name; }
 
-/// Throws if two pieces share an element. Sorted by their first row, only pieces that are still
-/// open there are compared.
+/// Throws if two pieces share an element. Pieces are sorted by first row, and each is compared only
+/// with those earlier ones that reach its first row.
 void check_disjoint(const SavedTensor& tensor, const std::string& where) {
   if (tensor.shape.rank() == 0) return;
   std::vector<const SavedPiece*> sorted;
@@ -225,7 +225,7 @@ void check_coverage(const Manifest& manifest, const std::string& where) {
     require(seen.emplace(tensor.name, tensor.value).second, ExitCode::bad_data,
             where + ": " + title(tensor) + " is listed twice");
     check_disjoint(tensor, where);
-    std::int64_t elements = 0;  // at most those of the shape, since no two pieces overlap
+    std::int64_t elements = 0;  // sum over all pieces; at most that of the shape, as no two overlap
     for (const SavedPiece& piece : tensor.pieces) {
       const SavedFile& file = at(manifest.files, piece.file);
       const std::int64_t bytes = tensor.bytes_of(piece);
@@ -244,15 +244,15 @@ void check_coverage(const Manifest& manifest, const std::string& where) {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t max_extent = std::int64_t{1} << 40;  // of a dimension
+constexpr std::int64_t max_extent = std::int64_t{1} << 40;  // the largest size of a dimension
 constexpr std::int64_t max_elements = std::int64_t{1} << 56;
 constexpr int max_nesting = 16;
 
-/// The depth of lists and objects, outside of strings.
+/// The deepest nesting of lists and objects, outside of strings.
 int nesting_of(const std::string& text) {
   int depth = 0;
   int deepest = 0;
-  bool inside = false;  // a string
+  bool inside = false;  // inside a string
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char letter = text[i];
     if (inside && letter == '\\') {
@@ -268,8 +268,8 @@ int nesting_of(const std::string& text) {
   return deepest;
 }
 
-/// A value of a manifest with its place in it, which messages name.
-/// Every reader throws Error{bad_data} with the place for a value of another kind.
+/// A value of a manifest with its place, which messages name. Every reader throws Error{bad_data}
+/// with the place for a value of another kind.
 class Node {
  public:
   Node(const Json& value, std::string where) : value_(value), where_(std::move(where)) {}
@@ -282,7 +282,7 @@ class Node {
   double real() const;
   std::optional<double> optional_real() const;
   bool flag() const;
-  /// Without control characters: it appears in messages.
+  /// A text without control characters, since messages show it.
   std::string text() const;
   std::uint64_t hash() const;
   Shape shape() const;
@@ -369,10 +369,10 @@ Shape Node::shape() const {
 }
 
 Json parse_json(const std::string& text, const std::string& where) {
-  // Each level takes stack when a value is written.
+  // The depth is limited, since writing a value takes stack for each level.
   require(nesting_of(text) <= max_nesting, ExitCode::bad_data,
           formatted("{} is nested deeper than {} levels", where, max_nesting));
-  // The JSON library takes it for the end of the text.
+  // The JSON library would take a byte of 0 for the end of the text.
   require(text.find('\0') == std::string::npos, ExitCode::bad_data, where + " has a byte of 0");
   Json document = Json::parse(text, nullptr, false);
   require(!document.is_discarded(), ExitCode::bad_data, where + " is not JSON, or cut off");
@@ -427,7 +427,7 @@ SavedFile read_file(const Node& node) {
   return file;
 }
 
-/// Older ones count positions alone.
+/// Older manifests have only `tokens`, which then also gives the other counts.
 TrainState read_state(const Node& node) {
   const std::int64_t tokens = node["tokens"].count();
   const auto counted = [&](const char* key) { return node.has(key) ? node[key].count() : tokens; };
@@ -564,7 +564,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::int64_t head_bytes = 4096;  // the session is among the first keys
+constexpr std::int64_t head_bytes = 4096;  // enough for the session, which is among the first keys
 
 std::string read_text(const fs::path& path) {
   const File file = File::open_to_read(path);
@@ -573,7 +573,7 @@ std::string read_text(const fs::path& path) {
   return text;
 }
 
-/// Stops at the number of manifest.session, or where the beginning that is read ends.
+/// Stops at the number of manifest.session, or at the end of the text that was read.
 class SessionFinder : public nlohmann::json_sax<Json> {
  public:
   std::int64_t session = 0;
@@ -604,7 +604,7 @@ class SessionFinder : public nlohmann::json_sax<Json> {
 
  private:
   static constexpr int max_depth = 64;
-  static constexpr std::int64_t max_session = 9'999'999'999;  // of ten digits
+  static constexpr std::int64_t max_session = 9'999'999'999;  // the largest number of ten digits
   int depth_ = 0;
   bool is_session_ = false;
 };

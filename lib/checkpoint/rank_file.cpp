@@ -27,7 +27,7 @@ std::vector<std::string> saved_values(const ParamSpec& parameter,
 
 namespace {
 
-/// SavedTensor::optimizer.
+/// SavedTensor::optimizer for value number `value` of the parameter.
 std::string keeper_of(const ParamSpec& parameter, int value, const OptimizerConfig& optimizer) {
   const bool is_state = value > 0 && value <= updated_states(parameter.update, optimizer);
   if (!is_state || parameter.update == optimizer.type) return "";
@@ -99,7 +99,7 @@ std::string header_of(const std::vector<Region>& regions) {
 
 using Bytes = std::span<const std::byte>;
 
-/// In blocks; `each` sees a block before it is written.
+/// Writes in blocks; calls each(block) before it writes a block.
 template <class Each>
 void write_blocks(File& file, Bytes bytes, const Each& each) {
   while (!bytes.empty()) {
@@ -159,7 +159,7 @@ namespace {
 
 constexpr std::size_t max_open = 64;
 
-/// Stored values as fp32. No value is in two blocks.
+/// Converts stored values to fp32. No value is split between two blocks.
 void widen(DType dtype, std::span<const std::byte> stored, float* out) {
   if (dtype == DType::f32) {
     std::memcpy(out, stored.data(), stored.size());

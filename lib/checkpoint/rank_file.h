@@ -18,35 +18,35 @@
 
 namespace trainctl {
 
-/// "parameters" (the master), then the words of what the parameter's optimizer keeps (kept_states).
-/// Their types are optimizer_values() in plan/rules/resolve.h.
+/// The names of a parameter's saved values: "parameters" (the master), then the words of the values
+/// that its optimizer keeps (kept_states). Types: optimizer_values() in plan/rules/resolve.h.
 std::vector<std::string> saved_values(const ParamSpec& parameter, const OptimizerConfig& optimizer);
-/// The most of them that a parameter of the table has.
+/// The largest number of saved values of a parameter in the table.
 int saved_kinds(const std::vector<ParamSpec>& table, const OptimizerConfig& optimizer);
 
-/// The memory of value number `value` (of saved_values) from element `first` of this rank's share
-/// of a parameter on: `count` elements, flat. Only of what the rank owns.
+/// The memory of value number `value` (of saved_values): `count` elements, flat, from element
+/// `first` of this rank's share of a parameter. Only for elements that the rank owns.
 Tensor values_at(const ParamStore& store, int value, int parameter, std::int64_t first,
                  std::int64_t count);
 
-/// One piece of the rank's file, and where its bytes are now.
+/// One piece of the rank's file, and the memory that holds its bytes.
 struct Region {
-  std::string name;   // of the parameter
-  std::string value;  // word of saved_values
-  Shape shape;        // of the whole tensor
+  std::string name;   // name of the parameter
+  std::string value;  // a word of saved_values
+  Shape shape;        // shape of the whole tensor
   Box box;
   Tensor memory;                        // flat
   std::string optimizer{};              // SavedTensor::optimizer
-  std::vector<std::uint64_t> hashes{};  // of its blocks of hashed_bytes, once they are known
+  std::vector<std::uint64_t> hashes{};  // hashes of its blocks of hashed_bytes, once computed
 };
 
-/// Everything that this rank writes.
+/// All pieces that this rank writes.
 std::vector<Region> saved_regions(const Plan& plan, const ParamStore& store,
                                   const OptimizerConfig& optimizer, std::int64_t rank);
 
 // The file of one rank in a checkpoint: its pieces as a safetensors file.
 
-/// "rank-00012.safetensors"
+/// For example "rank-00012.safetensors".
 std::string rank_file_name(std::int64_t rank);
 
 /// The name of a piece in the file: "exp_avg/layers.0.norm1.weight[0:64]".
@@ -54,9 +54,9 @@ std::string piece_name(const std::string& value, const std::string& name, const 
 
 /// Writes the regions one after the other into a new file `directory`/rank_file_name(rank) and
 /// brings it to stable storage. `staged`: the memory of all regions in their order, aligned to
-/// File::direct_alignment; it is written past the system's cache of files, which takes a third of
-/// the processor time. Empty: each region is written from where it is. Throws Error{io}; the file
-/// may then be there in part.
+/// File::direct_alignment, which is written without the system's file cache, in a third of the
+/// processor time. If empty, each region is written from its own memory. Throws Error{io}; a part
+/// of the file may then exist.
 RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t rank,
                            std::vector<Region> regions, std::span<const std::byte> staged);
 
@@ -71,7 +71,7 @@ class PieceReader {
   /// the box `to`, row by row. Throws Error{missing_input | bad_data} with file, tensor and offset.
   void copy(const SavedTensor& tensor, const SavedPiece& piece, const Box& part, const Box& to,
             float* target);
-  /// Reads block `number` of a piece, for its hash. Throws the same.
+  /// Reads block `number` of a piece and checks its hash. Throws like copy().
   void load(const SavedTensor& tensor, const SavedPiece& piece, std::int64_t number);
 
  private:

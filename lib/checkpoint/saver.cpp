@@ -35,10 +35,10 @@ using Clock = std::chrono::steady_clock;
 constexpr auto look_interval = std::chrono::milliseconds(10);
 constexpr auto notice_interval = std::chrono::seconds(30);
 
-// A thread that writes during the steps takes the time that they leave.
+// The nice value of threads that write during the steps, so that steps come first.
 constexpr int background_nice = 10;
 
-// The word of a rank for the others about its file, below the processor time of its thread so far.
+// The states that a rank reports once its file has ended; before, the processor time of its thread.
 constexpr double written_state = -1;
 constexpr double failed_state = -2;
 
@@ -54,7 +54,7 @@ SavedLayout layout_of(const Plan& plan, const Config& config) {
           .parallel_optimizer = config.parallel.parallel_optimizer.enable};
 }
 
-/// On Linux this is of the calling thread alone.
+/// Lowers the priority; on Linux of the calling thread alone.
 void yield_to_steps() { ::setpriority(PRIO_PROCESS, 0, background_nice); }
 
 double processor_seconds_of_thread() {
@@ -69,13 +69,13 @@ struct Saver::Flight {
   SaveMoment moment;
   std::filesystem::path directory;
   std::vector<Region> regions;
-  std::span<const std::byte> staged;  // empty: written from where it is
+  std::span<const std::byte> staged;  // if empty, regions are written from their own memory
   std::atomic<bool> ended{false};
   RankPieces pieces;    // once it has ended, unless it failed
   std::string failure;  // once it has ended
   double processor_seconds = 0;
   std::thread thread;
-  std::optional<WorkingThread> writer;  // of `thread`
+  std::optional<WorkingThread> writer;  // measures the progress of `thread`
 
   ~Flight() {
     if (thread.joinable()) thread.join();
@@ -112,7 +112,7 @@ void Saver::save(const SaveMoment& moment, bool in_background) {
   flight_->moment = moment;
   flight_->directory = folder_.partial(moment.state.step, input_.fence.session);
   flight_->regions = saved_regions(input_.plan, input_.store, input_.config.optimizer, rank);
-  std::error_code failure;  // a directory that is not there shows when the file is made
+  std::error_code failure;  // ignored: without the directory, creating the file fails
   std::filesystem::create_directories(flight_->directory, failure);
   const bool on_device = input_.plan.device != DeviceKind::cpu;
   if (in_background || on_device) stage();
@@ -127,7 +127,7 @@ void Saver::save(const SaveMoment& moment, bool in_background) {
 void Saver::make_staging(std::int64_t bytes) {
   if (bytes == 0) return;
   staging_ = Slab(DeviceKind::cpu, {{"bytes", Shape{bytes}, DType::u8}});
-  // Now, so that the first save finds the memory there.
+  // Writes the memory now, so that the system provides it before the first save.
   std::memset(staging_.bytes().data, 0, static_cast<std::size_t>(bytes));
 }
 
@@ -207,7 +207,7 @@ void Saver::finish() {
   end_flight();
 }
 
-/// A thread that the disk does not answer cannot be waited for, nor ended without the process.
+/// Ends the process if its thread still waits for the disk, since a thread cannot be ended alone.
 void Saver::give_up(const std::string& ranks, double idle) const {
   const std::string text = "checkpoint: rank(s) " + ranks + " have written nothing for " +
                            format_seconds(idle) + " (parallel.deadline_seconds) in " +
@@ -288,7 +288,7 @@ void Saver::publish(const std::vector<std::string>& pieces) {
   saved_path_ = folder_.publish(manifest.state.step, input_.fence);
 }
 
-/// Runs on rank 0. A checkpoint that cannot be removed costs disk, not the run.
+/// Runs on rank 0. A checkpoint that cannot be removed costs disk space, but does not end the run.
 void Saver::prune() {
   try {
     retire_old();
@@ -300,7 +300,7 @@ void Saver::prune() {
   }
 }
 
-/// Losses on other validation data say nothing of which checkpoint is the best.
+/// Whether validation losses can be compared to find the best checkpoint: only on the same data.
 bool Saver::is_comparable(const Manifest& earlier) const {
   const auto& now = flight_->moment.data.validation;
   if (!now || !earlier.data || !earlier.data->validation) return true;
@@ -317,7 +317,7 @@ void Saver::retire_old() {
         if (is_comparable(manifest)) one.val_loss = manifest.val_loss;
       }
     } catch (const Error& error) {
-      if (error.code() == ExitCode::io) throw;  // a damaged one is not the best
+      if (error.code() == ExitCode::io) throw;  // a damaged checkpoint is never the best
     }
   }
   end_removal();

@@ -108,7 +108,7 @@ namespace {
 constexpr std::chrono::milliseconds between_words{200};
 constexpr double min_idle_seconds = 10;
 
-/// Whether this member is done, for the thread that tells the others.
+/// Whether this member has finished, for the thread that exchanges words.
 class Done {
  public:
   explicit Done(bool done) : done_(done) {}
@@ -119,7 +119,7 @@ class Done {
     }
     changed_.notify_one();
   }
-  /// Waits until it is, or until it is time for the next word.
+  /// Waits until set() or the time of the next word; returns whether set() was called.
   bool soon() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, between_words, [this] { return done_; });
@@ -162,7 +162,7 @@ void while_others_wait(Group& group, const char* what, bool works,
   }
   Done done(!works);
   WorkingThread worker(longest_idle(group));
-  std::exception_ptr lost;  // another member
+  std::exception_ptr lost;  // the exchange failed: another member is lost
   std::thread words([&] {
     set_log_rank(group.rank(), group.size());
     try {

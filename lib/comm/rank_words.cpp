@@ -11,7 +11,7 @@ namespace trainctl {
 
 namespace {
 
-/// Who speaks; looked up once, as a signal handler may not.
+/// The sender of words, looked up once in advance, since a signal handler may not do so.
 struct Speaker {
   bool speaks = false;
   int rank = 0;

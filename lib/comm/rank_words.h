@@ -1,8 +1,8 @@
-// The words of a job's ranks for `trainctl launch`: how each began and ended. A word is one line on
-// standard output, byte 0x1e and a JSON object, which `launch` takes out of what it passes on:
+// The words of a job's ranks for `trainctl launch`: how each rank began and ended. A word is one
+// line on standard output, byte 0x1e and a JSON object, which `launch` removes from the output:
 //   {"is":"failed","rank":3,"host":"n2","process":811,"code":74}
 //   {"is":"finished","rank":0,"host":"n1","process":507,"code":0,"step":2000}
-// So it needs no folder that hosts share, and does not depend on the codes of mpirun.
+// So `launch` needs no folder that hosts share, and does not depend on the exit codes of mpirun.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@
 namespace trainctl {
 
 enum class RankWord {
-  start,     // of every rank, before MPI
-  failed,    // of any rank
-  finished,  // the others are of rank 0, when all is written
+  start,     // from every rank, before MPI
+  failed,    // from any rank
+  finished,  // from rank 0 like those below, when all is written
   stopped,   // --stop-after
   saved,     // after a signal
   checked,   // --dry-run
@@ -27,8 +27,8 @@ inline constexpr char rank_word_mark = '\x1e';
 /// Whether `trainctl launch` has started this process: TRAINCTL_LAUNCH is set, to an id of the job.
 bool is_under_launch();
 
-/// Writes the word in one piece if this is a rank under `launch`, and one that says such words.
-/// Returns `code`. From the first call on, a signal handler may call it, too.
+/// Writes the word in one piece if this rank runs under `launch` and is one that sends this word.
+/// Returns `code`. After the first call, a signal handler may call it, too.
 int tell_launch(RankWord word, int code = 0, std::int64_t step = 0) noexcept;
 
 }  // namespace trainctl

@@ -1,5 +1,5 @@
-// Structs, texts and enums between the ranks of a group: as bytes, for processes of one program on
-// machines of one kind.
+// Exchange of structs, texts and enums between the ranks of a group: as bytes, for processes of one
+// program on machines of one kind.
 #pragma once
 
 #include <concepts>

@@ -28,14 +28,14 @@ class Traffic {
   };
   struct Row {
     std::string group;
-    std::array<Use, operation_count> uses;  // by GroupOperation
+    std::array<Use, operation_count> uses;  // one per GroupOperation
     std::int64_t memory = 0;                // bytes allocated for staging sums
   };
 
-  /// The row of all groups with that name; lives as long as this object. Groups of one rank need
-  /// none, because they send nothing.
+  /// The row of all groups with that name; lives as long as this object. Groups of one rank need no
+  /// row, because they send nothing.
   Row& row(const std::string& group);
-  /// Counting starts at zero; calls before start and after stop are not counted. Allocates nothing.
+  /// Starts counting at zero; calls before begin and after end are not counted. Allocates nothing.
   void begin();
   void end() { counting_ = false; }
   void add(Row& row, GroupOperation operation, std::int64_t bytes) const {
@@ -44,12 +44,12 @@ class Traffic {
     ++use.count;
     use.bytes += bytes;
   }
-  /// counts() returns the counts of the step so far, by row. repeat() counts once more the calls
-  /// that `later` has beyond `earlier`, for calls that are repeated without the groups.
+  /// counts() returns the counts of the step so far, by row. repeat() adds the calls between
+  /// `earlier` and `later` once more, for a graph that repeats them without calling the groups.
   using Counts = std::vector<std::array<Use, operation_count>>;
   Counts counts() const;
   void repeat(const Counts& earlier, const Counts& later);
-  /// In the order in which the groups were created.
+  /// The rows, in the order in which their groups were first created.
   const std::deque<Row>& rows() const { return rows_; }
 
  private:
@@ -83,7 +83,7 @@ class World {
   virtual int local_rank() const = 0;
   virtual int local_size() const = 0;
   virtual const std::string& host() const = 0;
-  /// All ranks are threads of this process.
+  /// Whether all ranks are threads of this process.
   virtual bool in_one_process() const { return false; }
   /// Counts the traffic of this world's groups.
   virtual Traffic& traffic() = 0;
@@ -91,18 +91,18 @@ class World {
   /// the same arguments in the same order. A single rank gets a SelfGroup. Groups must not outlive
   /// the world.
   virtual std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) = 0;
-  /// The group of all ranks.
+  /// Forms the group of all ranks. Collective.
   std::unique_ptr<Group> everyone(const std::string& name);
   /// Records what this rank is doing; null if no rank could wait for it.
   virtual Activity* activity() { return nullptr; }
-  /// Throws Error{peer} naming a rank that has failed or ended, if that is known here.
+  /// Throws Error{peer} naming a rank that has failed or ended, if this rank knows of one.
   virtual void check() const {}
   /// Ends every rank of the job with `exit_code` without waiting, except to let ranks report a
   /// hang. Does not return under MPI.
   virtual void abort(int exit_code) noexcept = 0;
 };
 
-/// Rank 0 of 1, no wire.
+/// A world of one rank.
 std::unique_ptr<World> self_world();
 
 /// The rank and size given by the launcher's environment, or {0, 1}; does not call MPI.
@@ -113,8 +113,8 @@ struct LaunchedAs {
 };
 LaunchedAs launched_as();
 
-/// MPI_Init_thread(MULTIPLE) .. MPI_Finalize. Throws Error{unavailable} if the launcher started
-/// more than one rank but MPI has one (srun without PMIx), and names the fix.
+/// A world from MPI_Init_thread(MULTIPLE) to MPI_Finalize. Throws Error{unavailable} if the
+/// launcher started more than one rank but MPI has one (srun without PMIx), and names the fix.
 std::unique_ptr<World> mpi_world(const WorldOptions& options);
 
 /// Runs body(world) in the world created by mpirun. If it throws, the error is logged and every
@@ -129,7 +129,7 @@ void run_thread_world(int size, const WorldOptions& options,
 
 // A group of one rank; internal to comm/.
 
-/// Collectives are at most copies, on any device; messages are refused.
+/// A group whose collectives are at most copies, on any device; it refuses messages.
 std::unique_ptr<Group> self_group(const std::string& name);
 /// The index of `rank` in `ranks`, or -1.
 int place_among(std::span<const int> ranks, int rank);
@@ -138,7 +138,7 @@ std::string host_name();
 
 // A world that hands each call to another one, for worlds that change a few calls.
 
-/// `inner` must outlive this one.
+/// `inner` must outlive this object.
 class ForwardingWorld : public World {
  public:
   explicit ForwardingWorld(World& inner) : inner_(inner) {}

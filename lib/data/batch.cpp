@@ -38,7 +38,7 @@ std::int64_t counted_labels(const Batch& batch) {
 
 namespace {
 
-/// The first `length` values of each row, one row after the other.
+/// Keeps the first `length` values of each row, one row after the other.
 template <class T>
 void keep_prefixes(std::vector<T>& values, std::int64_t sequences, std::int64_t length) {
   const auto row = static_cast<std::ptrdiff_t>(values.size()) / sequences;
@@ -104,7 +104,7 @@ void put_nothing(const BatchRule& rule, std::int64_t seq_length, std::int64_t ro
   put_sample(nothing, plain, row, out);
 }
 
-/// `get(index, sample)` returns whether there is such a sample.
+/// Fills `out`; get(index, sample) reads a sample and returns whether it exists.
 template <class Get>
 void make_batch(const Dataset& data, const BatchRule& rule, std::int64_t first, Batch& out,
                 Get get) {
@@ -142,8 +142,8 @@ void make_window_batch(const Dataset& data, const BatchRule& rule, std::int64_t 
   });
 }
 
-/// A ring of steps. The thread fills those that are free; one more than `ahead` exists, since the
-/// engine holds one.
+/// A ring of steps, which the thread fills as they become free. It has `ahead` + 1 entries, since
+/// the engine holds one.
 struct BatchLoader::Impl {
   Impl(const Dataset& dataset, const BatchRule& batch_rule, const Order& wanted_order)
       : data(dataset),
@@ -213,7 +213,7 @@ struct BatchLoader::Impl {
   const BatchRule rule;
   const Order order;
   std::vector<std::vector<Batch>> ring;
-  std::int64_t next_sample;  // the thread's
+  std::int64_t next_sample;  // used by the thread alone
   std::mutex mutex;
   std::condition_variable changed;
   std::int64_t ready = 0;     // steps that have been prepared
@@ -221,7 +221,7 @@ struct BatchLoader::Impl {
   std::int64_t released = 0;  // steps whose memory is free again
   std::exception_ptr failure;
   bool is_stopped = false;
-  std::jthread thread;  // last: joined before the rest goes
+  std::jthread thread;  // last: joined before the other members are destroyed
 };
 
 BatchLoader::BatchLoader(const Dataset& data, BatchRule rule, Order order) {

@@ -40,7 +40,7 @@ namespace trainctl {
 
 namespace {
 
-/// The parser's reason, without the text that it quotes, which may be long.
+/// The reason in a message of the parser, without the quoted text, which may be long.
 std::string reason_in(const std::string& message) {
   const std::size_t begin = message.find(" - ");
   const std::size_t end = message.find("; last read");
@@ -48,7 +48,7 @@ std::string reason_in(const std::string& message) {
   return ": " + message.substr(begin + 3, end - begin - 3);
 }
 
-/// Listens to the parser and keeps one string of the outermost object.
+/// Receives the parser's events and keeps one string of the outermost object.
 class TextOfKey : public nlohmann::json_sax<nlohmann::json> {
  public:
   TextOfKey(std::string_view key, std::string& text) : key_(key), text_(text) {}
@@ -116,12 +116,12 @@ class TextOfKey : public nlohmann::json_sax<nlohmann::json> {
   int depth_ = 0;
   bool is_key_ = false;
   std::string outermost_;
-  std::string kind_;  // of what the key holds; "text" for a string
+  std::string kind_;  // kind of the key's value; "text" for a string
   std::string problem_;
 };
 
 /// Puts the string under `key` of the JSON object `line` into `text`, reading the whole line but
-/// building nothing else. Returns what is wrong, or "".
+/// building nothing else. Returns the problem, or "".
 std::string read_json_text(std::string_view line, std::string_view key, std::string& text) {
   TextOfKey listener(key, text);
   nlohmann::json::sax_parse(line.begin(), line.end(), &listener);
@@ -131,7 +131,7 @@ std::string read_json_text(std::string_view line, std::string_view key, std::str
 constexpr std::size_t probed_bytes = 4096;
 constexpr std::size_t longest_line = std::size_t{1} << 30;
 
-/// 0 for what has no size, such as a pipe, in the progress.
+/// The size as counted in the progress: 0 for files without a size, such as pipes.
 std::int64_t input_bytes(const std::filesystem::path& path, FileKind kind) {
   return kind == FileKind::regular ? File::open_to_read(path).size() : 0;
 }
@@ -149,7 +149,7 @@ void list_folder(const std::filesystem::path& folder, std::vector<InputFile>& ou
   }
 }
 
-/// Length of the UTF-8 character that `lead` begins; 1 for what begins none.
+/// Length of the UTF-8 character that begins with `lead`; 1 if none begins with it.
 std::size_t character_bytes(unsigned char lead) {
   if (lead >= 0xf0) return 4;
   if (lead >= 0xe0) return 3;
@@ -168,7 +168,7 @@ std::size_t character_end(const std::string& bytes) {
 }
 
 /// The place of the last newline that follows an ASCII letter or digit, in the second half of
-/// `bytes`; 0 without one.
+/// `bytes`; 0 if there is none.
 std::size_t word_end(const std::string& bytes) {
   for (std::size_t place = bytes.size(); place-- > bytes.size() / 2 + 1;) {
     if (bytes[place] != '\n') continue;
@@ -311,9 +311,9 @@ void encode_chunk(const TextChunk& chunk, const std::string& key, const Tokenize
   if (chunk.ends_document) out.ends.push_back(out.tokens.size());
 }
 
-/// One reader thread, several encoding threads and the caller, who takes the results in input
-/// order, around a ring of slots: that bounds the memory, and the first failure in input order is
-/// the one reported, whatever the threads did.
+/// One reader thread, several encoding threads, and the caller, which takes the results in input
+/// order. They share a ring of slots, which bounds the memory. The first failure in input order is
+/// the one reported, whatever the order in which threads ran.
 class EncodingPipeline {
  public:
   EncodingPipeline(const BuildOptions& options, const Tokenizer& tokenizer,
@@ -358,7 +358,7 @@ class EncodingPipeline {
     return slots_[static_cast<std::size_t>(number) % slots_.size()];
   }
 
-  /// False when the pipeline is being torn down.
+  /// Waits for the condition; false when the pipeline is being torn down.
   template <class Condition>
   bool wait(Condition condition) {
     std::unique_lock lock(mutex_);
@@ -416,7 +416,7 @@ class EncodingPipeline {
 
   const BuildOptions& options_;
   const Tokenizer& tokenizer_;
-  TextReader reader_;  // of the reader thread only
+  TextReader reader_;  // used by the reader thread only
   int encoders_;
   std::vector<Slot> slots_;
   std::mutex mutex_;
@@ -425,10 +425,10 @@ class EncodingPipeline {
   std::int64_t taken_ = 0;   // chunks that an encoder has begun
   std::int64_t end_ = -1;    // number of chunks, once known
   bool is_stopped_ = false;
-  std::vector<std::jthread> threads_;  // last: joined before the rest goes
+  std::vector<std::jthread> threads_;  // last: joined before the other members are destroyed
 };
 
-/// Puts around each document what the tokenizer wants there.
+/// Writes documents, each with the tokens that the tokenizer puts before and after it.
 class DocumentWriter {
  public:
   DocumentWriter(TokenWriter& writer, const Tokenizer& tokenizer, bool append_end)
@@ -445,7 +445,7 @@ class DocumentWriter {
     writer_.append(tokens);
   }
 
-  /// A document without tokens is left out.
+  /// Ends the document. A document without tokens is left out.
   void end() {
     if (std::exchange(is_open_, false)) writer_.append(after_);
     writer_.end_document(end_);
@@ -455,7 +455,7 @@ class DocumentWriter {
   TokenWriter& writer_;
   std::vector<std::int32_t> before_;
   std::vector<std::int32_t> after_;
-  std::int32_t end_;  // -1: none
+  std::int32_t end_;  // written after each document; nothing if -1
   bool is_open_ = false;
 };
 
@@ -500,10 +500,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Part of the key: to be raised whenever the same text would give other tokens.
+/// Part of the cache key: raise it whenever the same text would give other tokens.
 constexpr std::string_view cache_version = "2";
 
-/// Path, size and time of the last change.
+/// Adds the path, size and time of the last change of a file to the hash.
 std::uint64_t hash_file(const fs::path& path, std::uint64_t state) {
   std::error_code failure;
   const std::string name = fs::canonical(path, failure).string();
@@ -526,7 +526,7 @@ std::string key_of(const fs::path& text, const Tokenizer& tokenizer) {
   return digits.data();
 }
 
-/// Whether `folder` is there, or can be made, and belongs to this user.
+/// Whether `folder` exists or can be created, and belongs to this user.
 bool is_usable(const fs::path& folder) {
   std::error_code failure;
   fs::create_directories(folder.parent_path(), failure);
@@ -552,9 +552,9 @@ fs::path default_cache_folder() {
   return folder;
 }
 
-/// Held while one process tokenises, so that the others wait for the result instead of repeating
-/// the work. The system releases it with the process. Where locks do not work the work is merely
-/// done twice.
+/// Held while one process tokenises, so that other processes wait for the result instead of
+/// repeating the work. The system releases it when the process ends. If locks do not work, the work
+/// is merely done twice.
 class BuildLock {
  public:
   explicit BuildLock(const fs::path& path)
@@ -568,7 +568,7 @@ class BuildLock {
   BuildLock& operator=(const BuildLock&) = delete;
 
  private:
-  /// Looks again and again, so that those who wait for this process see that it still lives.
+  /// Polls the lock, so that ranks which wait for this process see that it still runs.
   void wait(const fs::path& path) const {
     constexpr std::chrono::milliseconds pause{50};
     constexpr int silent_looks = 20;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t block_tokens = 1024;
 
-/// Windows that labels 1 .. run - 1 of a run are cut into.
+/// The number of windows into which the labels 1 .. run - 1 of a run are cut.
 std::int64_t windows_of_run(std::int64_t run, std::int64_t seq_length) {
   return run < 2 ? 0 : (run - 2) / seq_length + 1;
 }
@@ -96,7 +96,7 @@ std::vector<double> fractions_of(const std::vector<double>& weights) {
   return fractions;
 }
 
-/// Whether every fraction is a whole number of samples in `period`, as exactly as doubles tell.
+/// Whether every fraction is a whole number of samples in `period`, up to the rounding of doubles.
 bool is_exact(const std::vector<double>& fractions, std::int64_t period) {
   return std::all_of(fractions.begin(), fractions.end(), [period](double fraction) {
     const double samples = fraction * static_cast<double>(period);
@@ -111,8 +111,8 @@ std::int64_t period_for(const std::vector<double>& fractions) {
   return longest_period;
 }
 
-/// Whole samples that sum to `period`: the nearest ones, then what is missing or too much is put on
-/// the largest source.
+/// Whole samples that sum to `period`: each fraction is rounded, and the difference of the sum is
+/// added to the largest source.
 std::vector<std::int64_t> shares_of(const std::vector<double>& fractions, std::int64_t period) {
   std::vector<std::int64_t> shares;
   for (double fraction : fractions) {
@@ -135,9 +135,10 @@ Blend::Blend(const std::vector<double>& weights) {
   lay_pattern(period);
 }
 
-/// Sample k of a source may come once its quota has reached k and must come before it passes k + 1.
-/// Taking, of those that may, the one that must come first meets all deadlines (Tijdeman, "The
-/// chairman assignment problem", 1980): so no source is ever a whole sample off its quota.
+/// Sample k of a source may come once the source's quota has reached k, and must come before the
+/// quota passes k + 1. Taking the allowed source with the earliest deadline meets all deadlines
+/// (Tijdeman, "The chairman assignment problem", 1980): so no source is ever a whole sample off its
+/// quota.
 void Blend::lay_pattern(std::int64_t period) {
   std::vector<std::int64_t> had(share_.size(), 0);
   pattern_.reserve(static_cast<std::size_t>(period));
@@ -177,28 +178,28 @@ std::vector<std::int64_t> Blend::counts(std::int64_t samples) const {
 
 // The rows of a split whose documents are not joined: each row has tokens of one document only.
 
-/// A document of n tokens gives rows of seq_length labels, and one with the rest: each of its
-/// tokens but the first is a label once. A split has whole documents: the last part of all
-/// documents, or the last of every round(1/fraction) (SplitRule::blocks).
+/// A document is cut into rows of seq_length labels, and one with the rest: each of its tokens but
+/// the first is a label once. Validation gets whole documents: the last part of all documents, or
+/// the last of every round(1/fraction) documents (SplitRule::blocks).
 class DocumentRows {
  public:
   /// Throws Error{bad_data} if the file does not say where its documents begin.
   DocumentRows(const TokenFile& file, SplitRule rule, Split split, std::int64_t seq_length);
 
-  std::int64_t tokens() const { return tokens_; }  // of the split's documents
+  std::int64_t tokens() const { return tokens_; }  // tokens of the split's documents
   std::int64_t rows() const { return documents_.empty() ? 0 : documents_.back().end_row; }
-  /// `index` of [0, rows()): its first token in the file, and its labels, of which all count.
+  /// Row `index` of [0, rows()): its first token in the file, and the number of labels.
   SplitStream::Window row(std::int64_t index) const;
-  /// These documents in rows of another length.
+  /// The documents of this object, cut into rows of another length.
   DocumentRows cut_at(std::int64_t seq_length) const;
 
  private:
   struct Document {
-    std::int64_t first;    // token in the file
-    std::int64_t labels;   // its tokens but one
-    std::int64_t end_row;  // number of the row after its last
+    std::int64_t first;    // first token, in the file
+    std::int64_t labels;   // number of tokens - 1
+    std::int64_t end_row;  // number of the row after the document's last
   };
-  std::vector<Document> documents_;  // those that have rows
+  std::vector<Document> documents_;  // documents that have rows
   std::int64_t seq_length_;
   std::int64_t tokens_ = 0;
 };
@@ -233,7 +234,7 @@ DocumentRows::DocumentRows(const TokenFile& file, SplitRule rule, Split split,
     const std::int64_t first = file.document_start(index);
     const std::int64_t length = file.document_start(index + 1) - first;
     tokens_ += length;
-    if (length < 2) continue;  // no label
+    if (length < 2) continue;  // a single token gives no label
     rows += (length - 2) / seq_length + 1;
     documents_.push_back({first, length - 1, rows});
   }
@@ -262,7 +263,7 @@ SplitStream::Window DocumentRows::row(std::int64_t index) const {
 
 // One file of a dataset: its windows, in the order in which training draws them.
 
-/// How the epochs that begin in this session are drawn.
+/// The rule by which epochs that begin in this session are drawn.
 struct DrawRule {
   std::int64_t seq_length = 0;
   std::uint64_t seed = 0;
@@ -273,7 +274,7 @@ class Source {
  public:
   using Window = SplitStream::Window;
 
-  /// Begins with its first epoch. `order` as SourcePosition::order.
+  /// Starts with the first epoch. `order` is SourcePosition::order.
   Source(TokenFile file, SplitStream stream, std::optional<DocumentRows> rows, DrawRule rule,
          std::int64_t order);
 
@@ -283,22 +284,22 @@ class Source {
   /// by its number (SplitStream, DocumentRows).
   std::int64_t windows() const { return windows_; }
   Window window(std::int64_t index) const;
-  /// Where the tokens at a window's positions lie in the file, back to back.
+  /// The place in the file of the token at a window's position, and of the tokens that follow.
   SplitStream::Place locate(std::int64_t position) const;
 
-  /// Sample 0 is from now on the one at `position`.
+  /// From now on sample 0 is the sample at `position`.
   void go_on(const SourcePosition& position);
   SourcePosition position_after(std::int64_t samples) const;
-  /// Windows of an epoch of this session that were behind when it began: epochs x windows() + some.
+  /// The windows read before this session, counted in its epochs: epochs x windows() + a part.
   std::int64_t windows_behind() const { return (at_.epoch + 1) * windows_ - left_; }
-  /// Labels of the epoch in progress that no sample has, since they are fewer than a row's.
+  /// Labels of the epoch in progress that are in no sample, since they do not fill a row.
   std::int64_t rest() const;
-  /// The part of a training sample that begins with its label `done`: consecutive positions.
-  /// Without labels after the last one.
+  /// The part of a training sample that begins with its label `done`: consecutive positions. It has
+  /// no labels if `done` is after the sample's last label.
   Window part(std::int64_t sample, std::int64_t done) const;
 
  private:
-  /// A window of the epoch in progress when this session began, and its first label.
+  /// A window of the epoch that was in progress when this session began, and a label in it.
   struct Start {
     std::int64_t window;
     std::int64_t label;
@@ -306,21 +307,21 @@ class Source {
   bool cuts_rows() const { return rows_ && rule_.seq_length < at_.seq_length; }
   const DocumentRows& rows_of(std::int64_t seq_length) const;
   std::int64_t windows_of(std::int64_t seq_length) const;
-  /// Window `place` in the order of an epoch.
+  /// The window at `place` in the order of an epoch.
   Window drawn(std::int64_t epoch, std::int64_t place, const DrawRule& rule) const;
   Window drawn_before(std::int64_t place) const;
   Start start_of(std::int64_t sample) const;
 
   TokenFile file_;
   SplitStream stream_;
-  std::optional<DocumentRows> rows_;  // instead, where documents are not joined
+  std::optional<DocumentRows> rows_;  // used instead of stream_ if documents are not joined
   std::optional<DocumentRows>
-      old_rows_;  // of the epoch in progress, if its rows have another length
+      old_rows_;  // rows of the epoch in progress, if they have another length
   DrawRule rule_;
   std::int64_t windows_;
   SourcePosition at_;
   std::int64_t left_ = 0;
-  // Where rows of documents are cut: samples up to the end of each window after at_.windows.
+  // If rows of documents are cut: for each window after at_.windows, the samples up to its end.
   std::vector<std::int64_t> ends_;
 };
 
@@ -345,7 +346,7 @@ Source::Window Source::window(std::int64_t index) const {
   return rows_ ? rows_->row(index) : stream_.window(index, rule_.seq_length);
 }
 
-/// A row's position is its token in the file.
+/// In rows of documents, a position is the number of a token in the file.
 SplitStream::Place Source::locate(std::int64_t position) const {
   if (rows_) return {position, file_.tokens() - position};
   return stream_.locate(position);
@@ -449,7 +450,7 @@ Source::Window Source::part(std::int64_t sample, std::int64_t done) const {
   if (sample < left_) {
     start = start_of(sample);
     start.label += done;
-    if (!rows_) {  // it may lie in a window after that one
+    if (!rows_) {  // the label may lie in a later window
       start.window += start.label / at_.seq_length;
       start.label %= at_.seq_length;
     }
@@ -476,8 +477,8 @@ std::int64_t document_of(const TokenFile& file, std::int64_t token) {
   return low;
 }
 
-/// Numbers the documents of the `count` tokens from `first`, starting from `number`; `previous` is
-/// the document of the token before, and is moved on.
+/// Writes the document number of each token from `first` on, starting from `number`. `previous`:
+/// the document of the token before; updated to the document of the last token.
 void number_documents(const TokenFile& file, std::int64_t first, std::span<std::int32_t> out,
                       std::int32_t& number, std::int64_t& previous) {
   std::int64_t document = document_of(file, first);
@@ -487,7 +488,7 @@ void number_documents(const TokenFile& file, std::int64_t first, std::span<std::
     const std::int64_t token = first + static_cast<std::int64_t>(i);
     if (token >= next) {
       next = file.document_start(++document + 1);
-      if (token >= next) {  // empty documents, maybe many
+      if (token >= next) {  // skip empty documents, maybe many
         document = document_of(file, token);
         next = file.document_start(document + 1);
       }
@@ -508,7 +509,7 @@ std::vector<double> weights_of(const std::vector<SourceFile>& sources) {
 
 struct Dataset::Impl {
   std::vector<Source> sources;
-  std::vector<std::int64_t> first_window;  // number of each one's first among all sources'
+  std::vector<std::int64_t> first_window;  // number of each source's first window, over all sources
   Blend blend;
   std::int64_t seq_length;
   std::int64_t tokens = 0;
@@ -518,8 +519,8 @@ struct Dataset::Impl {
   std::int64_t pattern = 0;
   std::vector<std::int64_t> before{};  // samples of each source earlier in the blend's pattern
 
-  /// `part(done)` is the part of the sample that begins with its label `done`; none: the rest does
-  /// not count.
+  /// Fills a sample. part(done) is the part of the sample that begins with its label `done`;
+  /// without labels if the rest of the sample does not count.
   template <class Part>
   void fill(const Source& source, Sample& out, const Part& part) const;
 };
@@ -528,7 +529,7 @@ namespace {
 
 const char* name_of(Split split) { return split == Split::train ? "train" : "validation"; }
 
-/// Whose rows are documents. Throws Error{bad_data} without a row.
+/// A source whose rows are documents. Throws Error{bad_data} if there is no row.
 Source document_source(SourceFile source, SplitRule rule, Split split, DrawRule draw,
                        std::int64_t order) {
   TokenFile& file = source.file;
@@ -541,7 +542,7 @@ Source document_source(SourceFile source, SplitRule rule, Split split, DrawRule 
   return {std::move(file), all, std::move(rows), draw, order};
 }
 
-/// A source of joined documents. Throws Error{bad_data} without a sample.
+/// A source of joined documents. Throws Error{bad_data} if there is no sample.
 Source stream_source(SourceFile source, SplitRule rule, Split split, DrawRule draw,
                      std::int64_t order) {
   TokenFile& file = source.file;
@@ -616,7 +617,7 @@ void Dataset::Impl::fill(const Source& source, Sample& out, const Part& part) co
   out.scored = 0;
   std::int32_t number = 0;
   std::int64_t previous = -1;  // document of the token before
-  std::int64_t end = -1;       // position after the part before
+  std::int64_t end = -1;       // position after the previous part
   while (out.scored < seq_length) {
     const SplitStream::Window now = part(out.scored);
     if (now.scored == 0) break;

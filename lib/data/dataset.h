@@ -1,5 +1,5 @@
-// Which tokens each sample is: splits, orders and blends of token files, and the position of a run
-// in them.
+// The tokens of each sample: splits, orders and blends of token files, and the position of a run in
+// them.
 #pragma once
 
 #include <bit>
@@ -13,25 +13,25 @@
 
 namespace trainctl {
 
-/// The position in one source. An epoch that was begun continues with the windows and in the order
-/// that it was begun with. Where rows have another length since, its labels that were not read, in
-/// that order, are joined and cut at the new one; rows of documents are cut and not joined.
+/// The position in one source. An epoch in progress keeps the windows and the order with which it
+/// began. If the row length has changed since, its unread labels, in that order, are joined and cut
+/// at the new length; rows of documents are cut but not joined.
 struct SourcePosition {
-  std::int64_t order = 0;  // which of the seed's orders its epochs have; no two sources share one
-  std::int64_t epoch = 0;  // the one in progress, from 0
+  std::int64_t order = 0;  // number of its random order; no two sources share one
+  std::int64_t epoch = 0;  // number of the epoch in progress, from 0
   // The sequence length and shuffling with which the epoch was begun.
   std::int64_t seq_length = 0;
   std::uint64_t seed = 0;
   bool shuffle = true;
-  std::int64_t windows = 0;  // of it that were read
-  std::int64_t labels = 0;   // of the next window that were read
+  std::int64_t windows = 0;  // windows of the epoch that were read
+  std::int64_t labels = 0;   // labels of the next window that were read
   friend bool operator==(const SourcePosition&, const SourcePosition&) = default;
 };
 
 /// The position of a run in its training data. A checkpoint keeps it, so that another session reads
 /// the next samples, whatever its batch, its sequence length, its blend or its seed.
 struct DataPosition {
-  std::int64_t sample = 0;   // number of the next one
+  std::int64_t sample = 0;   // number of the next sample
   std::int64_t pattern = 0;  // samples since the pattern of the blend began
   std::vector<SourcePosition> sources;
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
@@ -43,15 +43,15 @@ struct DataPosition {
 enum class Split { train, validation };
 
 struct SplitRule {
-  double fraction = 0;  // of each file that goes to validation, in [0, 1]
-  /// false: the last part. true: every round(1/fraction)th block of 1024 tokens.
+  double fraction = 0;  // part of each file that goes to validation, in [0, 1]
+  /// Validation gets every round(1/fraction)th block of 1024 tokens if true, else the last part.
   bool blocks = false;
-  /// Documents are not joined, and the split is of whole documents.
+  /// Documents are not joined, and the split is by whole documents.
   bool documents = false;
 };
 
-/// The stream is made of runs that lie `period` tokens apart in the file: one run for a split into
-/// two parts, a run per 1024-token block, or per stretch of blocks, for a split by blocks.
+/// The stream consists of runs that lie `period` tokens apart in the file: a single run for a split
+/// into two parts; for a split by blocks, a run per 1024-token block or per stretch of blocks.
 class SplitStream {
  public:
   SplitStream(std::int64_t file_tokens, SplitRule rule, Split split);
@@ -59,19 +59,19 @@ class SplitStream {
   std::int64_t tokens() const { return tokens_; }
 
   struct Place {
-    std::int64_t token;   // in the file
-    std::int64_t follow;  // tokens of the stream that lie there back to back
+    std::int64_t token;   // its number in the file
+    std::int64_t follow;  // number of tokens of the stream that lie there back to back
   };
-  /// `position` of [0, tokens()).
+  /// The place of the token at `position` of [0, tokens()).
   Place locate(std::int64_t position) const;
 
   struct Window {
     std::int64_t first;   // position of its first input
     std::int64_t scored;  // labels that count, from the first
   };
-  /// Windows of seq_length inputs that share no label. When a block holds a window they stay inside
-  /// blocks, whose last window is scored in part: each token of a block but its first is a label
-  /// once. Otherwise they follow each other in the stream and an incomplete last one is left out.
+  /// Windows of seq_length inputs that share no label. If a block holds one, windows stay inside
+  /// blocks, and the last is scored in part: each token of a block but its first is a label once.
+  /// Otherwise windows follow each other in the stream, without an incomplete last one.
   std::int64_t windows(std::int64_t seq_length) const;
   Window window(std::int64_t index, std::int64_t seq_length) const;
 
@@ -79,17 +79,17 @@ class SplitStream {
   bool stays_in_runs(std::int64_t seq_length) const;
 
   std::int64_t tokens_ = 0;
-  std::int64_t offset_ = 0;  // of the first run in the file
+  std::int64_t offset_ = 0;  // start of the first run in the file
   std::int64_t run_ = 1;
   std::int64_t period_ = 1;
-  bool is_blocks_ = false;  // of validation
+  bool is_blocks_ = false;  // runs are blocks for validation
 };
 
 // A pseudo-random order of [0, count) that is computed, not stored: a keyed Feistel network over
 // the next even power of two, walked until it lands inside.
 
-/// Where `index` of [0, count) goes: a bijection of [0, count) for every `key`. Takes fewer than
-/// four passes on average.
+/// The new place of `index`: a bijection of [0, count) for every `key`. Takes fewer than four
+/// passes on average.
 constexpr std::uint64_t permuted(std::uint64_t index, std::uint64_t count, std::uint64_t key) {
   assert(index < count);
   if (count == 1) return 0;
@@ -113,8 +113,8 @@ constexpr std::uint64_t permuted(std::uint64_t index, std::uint64_t count, std::
   return index;
 }
 
-// Which source the n-th sample comes from, and which sample of that source it is: a fixed pattern,
-// repeated, so that both are look-ups for any n.
+// The source of the n-th sample, and its number in that source: a fixed pattern, repeated, so that
+// both are look-ups for any n.
 
 class Blend {
  public:
@@ -126,7 +126,7 @@ class Blend {
 
   struct Pick {
     std::size_t source;
-    std::int64_t sample;  // of that source, counted from 0
+    std::int64_t sample;  // number in that source, from 0
   };
   Pick pick(std::int64_t index) const;
   /// Samples of each source among the first `samples`.
@@ -142,10 +142,10 @@ class Blend {
   std::vector<Pick> pattern_;  // the first period
 };
 
-// Which tokens a sample is: weighted blend of files, train/validation split, shuffling, all pure
+// The tokens of a sample: weighted blend of files, train/validation split, shuffling, all pure
 // functions of (seed, global sample index). A sample is seq_length + 1 consecutive tokens of a
-// split's stream: the tokens of one file that belong to the split, joined. Where documents are not
-// joined it is a row of one document, after which come tokens that do not count.
+// split's stream: the tokens of one file that belong to the split, joined. If documents are not
+// joined, it is a row of one document, followed by tokens that do not count.
 
 struct SourceFile {
   TokenFile file;
@@ -155,9 +155,9 @@ struct SourceFile {
 /// Reading samples is thread-safe.
 class Dataset {
  public:
-  /// Throws Error{bad_data} when a source of positive weight has fewer than seq_length + 1 tokens
-  /// in this split, or no row of a document, with the numbers, and Error{config} for a weight that
-  /// is negative or no number.
+  /// Throws Error{bad_data}, with the numbers, when a source of positive weight has fewer than
+  /// seq_length + 1 tokens in this split, or no row of a document. Throws Error{config} for a
+  /// weight that is negative or not a number.
   Dataset(std::vector<SourceFile> sources, SplitRule rule, Split split, std::int64_t seq_length,
           std::uint64_t seed, bool shuffle);
   ~Dataset();
@@ -165,16 +165,16 @@ class Dataset {
   Dataset& operator=(Dataset&&) noexcept;
 
   std::int64_t seq_length() const;
-  std::int64_t tokens() const;  // of this split, all sources
-  /// Windows of this split that share no label, all sources: what validation walks. Of N tokens in
-  /// one piece, (N - 1) / seq_length; with blocks, each block is cut into windows of its own (where
-  /// it holds one), the last of them scored in part. Of documents, each row.
+  std::int64_t tokens() const;  // tokens of this split in all sources
+  /// The number of windows of this split, which share no label, over all sources; validation reads
+  /// each once. N tokens in one piece have (N - 1) / seq_length; with blocks, each block that holds
+  /// a window is cut separately, its last window scored in part. Each row of documents is a window.
   std::int64_t windows() const;
 
   struct Sample {
     std::vector<std::int32_t> tokens;  // seq_length inputs, and the last label
-    // seq_length: the token after each input in the file. In a row that is joined from windows that
-    // do not touch, it is not always the next input.
+    // seq_length labels: the token after each input in the file. In a row that is joined from
+    // windows that do not touch, a label is not always the next input.
     std::vector<std::int32_t> labels;
     std::vector<std::int32_t> document;  // seq_length: number of each input's document, from 0
     std::int64_t scored = 0;  // labels that count, from the first; tokens after them are 0
@@ -185,17 +185,16 @@ class Dataset {
   /// is each row once. Sources take turns so that after any n samples each has had within one of
   /// its share.
   void train_sample(std::int64_t index, Sample& out) const;
-  /// Training resumes there: train_sample(position.sample) is the next one. `position` has an entry
-  /// for each source, and each source has at least the windows that were read.
+  /// Resumes training at `position`: train_sample(position.sample) is the next sample. `position`
+  /// has an entry for each source, and each source has at least the windows that were read.
   void go_on(const DataPosition& position);
   /// The position of training after the samples before `sample` were read. `sample` is not before
   /// the one where training was resumed.
   DataPosition position(std::int64_t sample) const;
-  /// Windows of the sources' epochs of this seq_length that lie before the sample where training
-  /// was resumed.
+  /// The number of windows, in epochs of this seq_length, before the sample of the resumption.
   std::int64_t windows_behind() const;
-  /// Labels of the epoch in progress of source `index` that no sample has, where training was
-  /// resumed with another seq_length: they are fewer than a row's.
+  /// Labels of source `index`'s epoch in progress that are in no sample after training was resumed
+  /// with another seq_length, since they do not fill a row.
   std::int64_t rest(std::size_t index) const;
   /// Window `index` of [0, windows()), in order of sources and places.
   void window(std::int64_t index, Sample& out) const;

@@ -90,7 +90,7 @@ std::string hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-/// Width 0 for codes of other than integer types.
+/// The integer type of a code; width 0 for codes of other types.
 TokenElement element_of(std::uint8_t code) {
   switch (code) {
     case 1: return {1, false};
@@ -103,7 +103,7 @@ TokenElement element_of(std::uint8_t code) {
   }
 }
 
-/// How many sequences or documents are checked before their pages are given back.
+/// The number of sequences or documents that are checked before their pages are released.
 constexpr std::int64_t pages_every = std::int64_t{1} << 22;
 
 }  // namespace
@@ -164,8 +164,8 @@ void MegatronIndex::read_header() {
   documents_ = static_cast<std::int64_t>(entries) - 1;
 }
 
-/// Sequences must lie back to back and fill the .bin: then a token's number is its place there, and
-/// no look-up can lead outside.
+/// Checks that sequences lie back to back and fill the .bin: then a token's number is its place in
+/// the .bin, and no look-up can lead outside.
 void MegatronIndex::check_sequences(const File& bin) const {
   const std::int64_t size = bin.size();
   std::int64_t expected = 0;
@@ -233,7 +233,7 @@ namespace {
 /// The contents of a .bin: their type and place.
 struct Contents {
   TokenFormat format;
-  std::int64_t first_byte;  // of token 0
+  std::int64_t first_byte;  // offset of token 0
   TokenElement element;
   std::int64_t tokens;
 
@@ -253,8 +253,7 @@ std::filesystem::path with_suffix(const std::filesystem::path& prefix, const cha
 
 bool is_there(const std::filesystem::path& path) { return kind_of_file(path) != FileKind::none; }
 
-/// Names another kind of file by the first bytes of a .bin, so that it is not taken for headerless
-/// tokens.
+/// Names another kind of file by the first bytes of a .bin, which are not headerless tokens.
 const char* known_but_not_tokens(std::int32_t magic) {
   switch (magic) {
     case 20240522: return "an llm.c evaluation file";
@@ -275,7 +274,7 @@ constexpr std::array<LlmcKind, 2> llmc_kinds{
     LlmcKind{20240801, 7, {4, false}},
 };
 
-/// The files that a name stands for; `idx` is empty for a file without an index.
+/// The files of a token file; `idx` is empty if there is no index.
 struct Place {
   std::filesystem::path bin;
   std::filesystem::path idx;
@@ -342,7 +341,7 @@ Contents contents_of_single_file(const File& bin) {
   return {TokenFormat::nanogpt, 0, {2, false}, size / 2};
 }
 
-/// Elements as they lie on disk, as int32.
+/// Converts elements from their form on disk to int32.
 template <class T>
 void widen(const char* source, std::span<std::int32_t> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -369,8 +368,8 @@ void widen(const char* source, TokenElement element, std::span<std::int32_t> out
   }
 }
 
-/// Place of the first element that is >= `limit` as an unsigned number, or -1. The maximum first:
-/// that loop vectorises.
+/// Place of the first element that is >= `limit` as an unsigned number, or -1. Computes the maximum
+/// first, since that loop vectorises.
 template <class Unsigned>
 std::int64_t first_at_least(const char* source, std::int64_t count, std::uint64_t limit) {
   const auto value = [source](std::int64_t i) {
@@ -587,7 +586,7 @@ void TokenWriter::end_document(std::int32_t end_token) {
   in_document_ = false;
 }
 
-/// The lengths are on disk already; the offsets follow from reading them again.
+/// The lengths are on disk already: reads them again and writes the offsets that follow from them.
 void TokenWriter::write_index_tail() {
   idx_.flush();
   std::vector<std::int32_t> lengths(std::size_t{1} << 16);
@@ -630,8 +629,8 @@ void TokenWriter::commit() {
   std::memcpy(header.data() + 26, &entries, sizeof entries);
   idx_.file().write_at(0, header);
 
-  // An old index goes first and the new one comes last: at no time is there an index for a .bin
-  // that it does not describe.
+  // The old index is removed first and the new one is published last, so an index never exists for
+  // a .bin that it does not describe.
   std::error_code ignored;
   std::filesystem::remove(idx_.target(), ignored);
   bin_.publish();

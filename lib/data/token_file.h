@@ -31,13 +31,13 @@ class TokenFile {
   /// The .bin file.
   const std::filesystem::path& path() const;
   int token_bytes() const;
-  std::int64_t tokens() const;     // of the whole file, at least 1
+  std::int64_t tokens() const;     // tokens of the whole file, at least 1
   std::int64_t sequences() const;  // 1 for formats without an index
   std::int64_t documents() const;
   /// First token of document `index`; document_start(documents()) == tokens().
   std::int64_t document_start(std::int64_t index) const;
-  /// Tokens [first, first + out.size()); must lie inside the file. Values that no int32 holds come
-  /// out negative. Throws Error{bad_data} when the file has shrunk since it was opened.
+  /// Reads tokens [first, first + out.size()), which must lie inside the file. Values beyond int32
+  /// become negative. Throws Error{bad_data} when the file has shrunk since it was opened.
   void read(std::int64_t first, std::span<std::int32_t> out) const;
   /// Reads the whole file with thread_count() threads. Throws Error{bad_data} with the first token
   /// >= vocab_size or < 0 and its offset.
@@ -59,7 +59,7 @@ class TokenWriter {
   TokenWriter(const std::filesystem::path& prefix, std::int64_t vocab_size,
               std::int64_t longest_sequence = std::int64_t{1} << 30);
 
-  /// Further tokens of the document being written; each < vocab_size.
+  /// Appends tokens to the current document; each < vocab_size.
   void append(std::span<const std::int32_t> tokens);
   /// Ends the document with `end_token` unless that is negative. A document without tokens is left
   /// out.

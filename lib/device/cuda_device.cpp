@@ -66,24 +66,24 @@ void* open_library(const std::filesystem::path& file) {
   return library;
 }
 
-/// The module, or why there is none: found out once, told to everyone who asks.
+/// The module, or the reason why it cannot be used; determined once and kept.
 struct Loaded {
   const CudaModule* module = nullptr;
   std::filesystem::path file;
   std::string failure;
 };
 
-/// Read by CUDA and NCCL when they start; what the user has set stays. NCCL need not order graphs
-/// behind other calls, since the host waits before it launches one: the events for that have let
-/// graphs of several communicators wait for each other for ever (NVIDIA, NCCL user guide, CUDA
+/// Variables that CUDA and NCCL read when they start; values set by the user stay. NCCL need not
+/// order graphs after other calls, because the host waits before it launches a graph. Its events
+/// for that order can deadlock graphs of several communicators (NVIDIA, NCCL user guide, CUDA
 /// graphs).
 void set_environment() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
 }
 
-/// Streams that share a queue to the device wait for each other, and one of them may wait for
-/// another rank. So the device must be given its largest number of queues.
+/// Warns if the device has fewer queues than possible. Streams that share a hardware queue wait for
+/// each other, and one may wait for another rank.
 void check_queues() {
   const std::string queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
   if (queues == "32") return;
@@ -128,8 +128,8 @@ const StreamApi& cuda_stream_api() { return *cuda_module().streams; }
 
 namespace {
 
-/// Nobody has waited for the work that uses what an exception frees. The device does it without
-/// ranks that do not come any more.
+/// While an exception propagates, nobody has waited for the work that uses the freed memory.
+/// Finishes this work without the ranks that have failed.
 void settle_first() noexcept {
   if (std::uncaught_exceptions() == 0) return;
   abandon_devices();

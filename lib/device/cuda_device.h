@@ -1,7 +1,6 @@
-// The CUDA backend for code without CUDA headers: it is in one shared module,
-// libtrainctl_cuda.so, which the first of these calls opens and which stays open. Every call except
-// the last two throws Error{unavailable} with the reason if the module or a usable device is
-// missing.
+// The CUDA backend, for code without CUDA headers. The backend is in a shared module,
+// libtrainctl_cuda.so, which the first call opens and which stays open. If the module or a usable
+// device is missing, all functions except the last two throw Error{unavailable} with the reason.
 #pragma once
 
 #include <cstdint>
@@ -17,14 +16,14 @@ struct CudaDeviceProperties {
   std::string name;    // "NVIDIA H200"
   int capability = 0;  // 90 is compute capability 9.0
   int multiprocessors = 0;
-  std::int64_t memory_bytes = 0;  // of the whole device
-  std::int64_t cache_bytes = 0;   // of its second level
+  std::int64_t memory_bytes = 0;  // memory of the whole device
+  std::int64_t cache_bytes = 0;   // size of the level-2 cache
 };
 
-/// The module's table for this folder. ops/ and comm/ have their own tables.
+/// The module's function table for device/. ops/ and comm/ have tables of their own.
 struct CudaModule {
   const StreamApi* streams;
-  /// Empty if the driver and at least one device can be used; otherwise one line with the reason.
+  /// Returns "" if the driver and at least one device are usable, otherwise the reason in one line.
   std::string (*why_unusable)();
   int (*device_count)();
   CudaDeviceProperties (*properties)(int device);
@@ -34,92 +33,91 @@ struct CudaModule {
   void* (*allocate_host)(std::int64_t bytes);
   void (*release_host)(void* data) noexcept;
   void (*copy)(void* to, const void* from, std::int64_t bytes);
-  /// Waits until the calling thread's device has done all its work, also that of streams which are
-  /// gone.
+  /// Waits until the calling thread's device has finished all work, including that of destroyed
+  /// streams.
   void (*finish)() noexcept;
   // Events that carry a time (TimeMarks).
   void* (*make_mark)();
   void (*release_mark)(void* mark) noexcept;
   void (*set_mark)(void* mark, void* stream);
   double (*seconds_between)(void* earlier, void* later);
-  // Part of WorkGraph: waits for the streams of the calling thread, of which `stream` is one
-  // (native).
+  // Part of WorkGraph. `stream` (native) waits for all other streams of the calling thread.
   void (*join_streams)(void* stream);
   void (*begin_capture)(void* stream);
   void (*abandon_capture)(void* stream) noexcept;
   void* (*end_capture)(void* stream);
   void (*launch_graph)(void* graph, void* stream);
   void (*release_graph)(void* graph) noexcept;
-  // Ranges of the calling thread for a profiler (NVTX); without one they cost a few nanoseconds.
+  // Ranges of the calling thread in a profiler (NVTX); without one they cost nanoseconds.
   void (*begin_range)(const char* name);
   void (*end_range)();
 };
 
-/// The largest number of ranks that may share a device, since a kernel is given the part of each.
+/// Limit of the ranks that share a device; a kernel gets a pointer to the input of each rank.
 inline constexpr std::size_t max_cuda_parts = 64;
 /// The module's sum over ranks that share a device, for comm/: enqueues what sum_in_rank_order
 /// (comm/host/host_group.h) does, with the same bits.
 using CudaSum = void (*)(void* out, std::span<const void* const> parts, std::int64_t count,
                          DType dtype, Stream& stream);
 
-/// The module with a usable device; opened and checked once for the process.
+/// The module, with a usable device. It is opened and checked once per process.
 const CudaModule& cuda_module();
 
-/// Throws as cuda_module() does.
+/// The module's table of sums. Throws like cuda_module().
 CudaSum cuda_sum();
 
-/// Streams on the calling thread's device. Host tasks are refused: they belong on CPU streams.
+/// Streams on the calling thread's device. They refuse host tasks, which belong on CPU streams.
 const StreamApi& cuda_stream_api();
-/// Zeroed memory of the calling thread's device, 256-byte aligned; synchronous. Throws
-/// Error{unavailable} with the sizes if there is not enough.
+/// Zeroed memory on the calling thread's device, 256-byte aligned; synchronous. Throws
+/// Error{unavailable} with the sizes if there is not enough memory.
 void* cuda_allocate(std::int64_t bytes);
-/// The caller has waited for the work that uses the memory; but while an exception propagates, this
-/// thread's device first lets go of other ranks (DeviceHealth) and does what it was given.
+/// Frees memory. The caller must have waited for work that uses it. While an exception propagates,
+/// the device first stops waiting for other ranks (DeviceHealth) and finishes its work.
 void cuda_release(void* data) noexcept;
-/// Host memory that devices copy from and to while their streams go on (page-locked); zeroed.
+/// Zeroed page-locked host memory, which devices can copy from and to while their streams continue.
 void* cuda_allocate_host(std::int64_t bytes);
 void cuda_release_host(void* data) noexcept;
-/// Copies between host and device memory and returns when it is done. Does not wait for streams:
-/// the caller has waited for the work that writes the bytes.
+/// Copies between host and device memory, synchronously. Does not wait for streams: the caller must
+/// have waited for the work that writes the bytes.
 void cuda_copy(void* to, const void* from, std::int64_t bytes);
-/// Gives the calling thread the device of its rank. Each rank calls it once, before its first
-/// stream. Throws Error{unavailable} if there are fewer devices, unless ranks share them.
+/// Selects the device of the calling thread's rank. Each rank calls it once, before its first
+/// stream. Throws Error{unavailable} if there are too few devices, unless ranks share them.
 void cuda_select_device(int local_rank, bool share = false);
 
-/// The device of a rank, or -1: it has none. `share`: ranks take them in turns.
+/// The device of a rank, or -1 if there is none. With `share`, ranks use devices round-robin.
 int cuda_device_of(std::int64_t local_rank, bool share);
 
-/// Multiprocessors of a device without `margin` of them (parallel.product_sm_margin). Throws
-/// Error{unavailable} where none is left.
+/// The number of multiprocessors of a device minus `margin` (parallel.product_sm_margin). Throws
+/// Error{unavailable} if none is left.
 int cuda_multiprocessors_beside(int device, int margin);
 
-/// The message of such an error on a machine with `devices` devices.
+/// The error message for a rank without a device, on a machine with `devices` devices.
 std::string no_device_text(std::int64_t local_rank, std::int64_t devices);
 
-/// How each folder's part of the module is exported: `extern "C" CudaModulePart SYMBOL()`. `bytes`
-/// is the size of the table at compile time, so that a module of another build is refused.
+/// A folder's part of the module, exported as `extern "C" CudaModulePart SYMBOL()`. `bytes` is the
+/// table's size at compile time, by which a module of another build is detected and refused.
 struct CudaModulePart {
   const void* table;
   std::int64_t bytes;
 };
 
-/// The table that cuda_module()'s file exports as `symbol`, `bytes` long.
+/// The table that the module exports as `symbol`; `bytes` is its expected size.
 const void* cuda_module_part(const char* symbol, std::int64_t bytes);
 
-/// The file to open: TRAINCTL_CUDA_MODULE if set, else libtrainctl_cuda.so in the program's folder
-/// or in ../lib from there.
+/// The path of the module: TRAINCTL_CUDA_MODULE if set, else libtrainctl_cuda.so in the program's
+/// folder or in ../lib from there.
 std::filesystem::path cuda_module_file();
-/// A part of `file`, with or without a device. Throws Error{unavailable} if the file, the
-/// symbol or the size is wrong.
+/// A part of module `file`; needs no device. Throws Error{unavailable} if the file, the symbol or
+/// the size is wrong.
 const void* open_cuda_part(const std::filesystem::path& file, const char* symbol,
                            std::int64_t bytes);
 
-// Work on this thread's device also depends on other ranks, which may fail. A device that waits for
-// one of them waits for ever, and so does a thread that frees its memory; so a host that waits for
-// the device looks at the other ranks, and a thread that unwinds lets go of them before it frees
-// anything.
+// Work on this thread's device may depend on other ranks, which may fail. A device that waits for a
+// failed rank never finishes, and neither does a thread that frees its memory. Therefore a host
+// that waits for the device also checks the other ranks, and a thread that unwinds abandons them
+// before it frees memory.
 
-/// Belongs to the thread that makes it, which must also destroy it.
+/// Checks and abandons the ranks for which a device waits. Destroyed by the thread that made it.
 class DeviceHealth {
  public:
   DeviceHealth();
@@ -127,22 +125,22 @@ class DeviceHealth {
   DeviceHealth(const DeviceHealth&) = delete;
   DeviceHealth& operator=(const DeviceHealth&) = delete;
 
-  /// Throws Error{peer} naming what failed, after abandon(). Called while the host waits, many
-  /// times per second.
+  /// If another rank failed, calls abandon() and throws Error{peer} naming the failure. Called many
+  /// times per second while the host waits.
   virtual void check() = 0;
-  /// Ends what the device waits for without the other ranks: its streams go on, with undefined
-  /// results. A second call does nothing.
+  /// Makes the device stop waiting for other ranks: its streams continue with undefined results. A
+  /// second call does nothing.
   virtual void abandon() noexcept = 0;
-  /// Work that the device has been given and has not done: "all_reduce ...; send ..."; or "".
+  /// Names enqueued work that has not finished, "all_reduce ...; send ...", or "" if there is none.
   virtual std::string open_work() = 0;
 };
 
-/// All that this thread has made.
+/// Calls check() of every DeviceHealth of this thread.
 void check_devices();
-/// Whether this thread has any.
+/// Whether this thread has any DeviceHealth.
 bool checks_devices();
 void abandon_devices() noexcept;
-/// "; under way: all_reduce ..." or "".
+/// Unfinished work of this thread's device as "; under way: all_reduce ...", or "".
 std::string open_device_work();
 
 }  // namespace trainctl

@@ -1,5 +1,5 @@
-// The CUDA module's part for device/: its devices and their memory, its streams, and captures of
-// the work of a thread's streams as graphs.
+// The part of the CUDA module for device/: devices and their memory, streams, and graphs captured
+// from a thread's streams.
 
 #include <cuda_runtime_api.h>
 #include <nvtx3/nvToolsExt.h>
@@ -21,9 +21,9 @@
 
 namespace trainctl {
 
-/// One stream and a ring of CUDA events. The event of ticket t lies at t modulo the ring's size
-/// while t is newer than `done_`; the ring doubles when more tickets than it holds are under way,
-/// so that a step allocates nothing once the first ones have set its size.
+/// A CUDA stream and a ring of CUDA events. The event of ticket t is at t modulo the ring's size
+/// while t is newer than `done_`. If there are more incomplete tickets than events, the ring
+/// doubles, so that steps allocate nothing after the first ones.
 class CudaQueue {
  public:
   explicit CudaQueue(const char* name) : name_(name) {
@@ -35,7 +35,7 @@ class CudaQueue {
   }
   CudaQueue(const CudaQueue&) = delete;
   CudaQueue& operator=(const CudaQueue&) = delete;
-  /// Does not wait: CUDA keeps what is still in use until the device is done with it.
+  /// Does not wait: CUDA keeps objects that are in use until the device has finished with them.
   ~CudaQueue() {
     std::erase(queues_of_thread(), this);
     cudaEventDestroy(join_event_);
@@ -70,7 +70,7 @@ class CudaQueue {
     return ticket <= done_;
   }
 
-  /// How the host waits for it. Other threads than the rank's may wait, too.
+  /// The pace of host waits for this queue. Locked, because other threads may wait too.
   WaitPace pace() {
     const std::lock_guard lock(mutex_);
     return pace_;
@@ -87,14 +87,14 @@ class CudaQueue {
     if (ticket > done_) CUDA_CHECK(cudaStreamWaitEvent(waiter, event_of(ticket), 0));
   }
 
-  /// `waiter` waits for everything on this stream, also in a capture.
+  /// Makes `waiter` wait for everything on this stream; also valid in a capture.
   void join(cudaStream_t waiter) const {
     CUDA_CHECK(cudaEventRecord(join_event_, stream_));
     CUDA_CHECK(cudaStreamWaitEvent(waiter, join_event_, 0));
   }
 
-  /// All work so far must be complete. From now on tickets are edges of a graph: the host cannot
-  /// ask for them.
+  /// All previous work must be complete. Until end_capture, tickets are edges of a graph, which the
+  /// host cannot query.
   void begin_capture() {
     const std::lock_guard lock(mutex_);
     retire();
@@ -102,7 +102,7 @@ class CudaQueue {
             "[stream " + name_ + "] a capture begins while the stream works");
     captures_ = true;
   }
-  /// Its tickets count as complete. That holds for the host, which waits for the launch instead.
+  /// Marks all tickets complete for the host, which waits for the launch of the graph instead.
   void end_capture() {
     const std::lock_guard lock(mutex_);
     captures_ = false;
@@ -141,7 +141,7 @@ class CudaQueue {
 
   std::string name_;
   cudaStream_t stream_ = nullptr;
-  std::mutex mutex_;  // events are waited for by other threads than the one that records
+  std::mutex mutex_;  // other threads than the recording one may wait for events
   std::vector<cudaEvent_t> ring_;
   std::uint64_t last_ = 0;  // newest ticket
   std::uint64_t done_ = 0;  // this ticket and all before it are complete
@@ -154,7 +154,7 @@ inline CudaQueue& queue_of(void* queue) { return *static_cast<CudaQueue*>(queue)
 
 namespace {
 
-// The mode is not asked: a CUDA stream is always queued.
+// The mode is ignored: a CUDA stream is always queued.
 void* create(const char* name, bool) { return new CudaQueue(name); }
 
 void destroy(void* queue) { delete &queue_of(queue); }
@@ -186,7 +186,7 @@ void sleep(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
-/// Asks again and again, so that a deadline can be kept.
+/// Polls instead of blocking, so that a deadline can be kept.
 bool wait_host(void* queue, std::uint64_t ticket, double seconds) {
   CudaQueue& waited_for = queue_of(queue);
   WaitLimit patience(seconds);
@@ -213,7 +213,7 @@ constexpr StreamApi cuda_streams{.create = create,
 
 cudaStream_t native_of(void* stream) { return static_cast<cudaStream_t>(stream); }
 
-/// Calls use(queue) for the calling thread's queues but that of `stream`, which it must have.
+/// Calls use(queue) for all queues of the calling thread except that of `stream`, which must exist.
 template <class Use>
 void for_others(void* stream, const Use& use) {
   bool has = false;
@@ -229,12 +229,12 @@ void leave_capture() {
   for (CudaQueue* queue : CudaQueue::queues_of_thread()) queue->end_capture();
 }
 
-// The functions of CudaModule that capture graphs have the names of its members.
+// The following functions are the members of CudaModule with these names.
 void join_streams(void* stream) {
   for_others(stream, [&](const CudaQueue& other) { other.join(native_of(stream)); });
 }
 
-/// Other threads of the process, such as those of NCCL, may ask for events during the capture.
+/// ThreadLocal, because other threads, such as NCCL's, may query events during the capture.
 void begin_capture(void* stream) {
   for (CudaQueue* one : CudaQueue::queues_of_thread()) one->begin_capture();
   CUDA_CHECK(cudaStreamBeginCapture(native_of(stream), cudaStreamCaptureModeThreadLocal));
@@ -278,7 +278,7 @@ void release_graph(void* graph) noexcept {
 
 namespace {
 
-/// 13000 -> "13.0"
+/// Converts CUDA's number to text, such as 13000 to "13.0".
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
@@ -335,13 +335,13 @@ void* allocate(std::int64_t bytes) {
   const cudaError_t status = cudaMalloc(&data, count);
   if (status == cudaErrorMemoryAllocation) refuse_memory(bytes);
   CUDA_CHECK(status);
-  // The default stream does not order itself before non-blocking streams: wait for the zeroes.
+  // The default stream is not ordered before non-blocking streams, so wait for the zeroes here.
   CUDA_CHECK(cudaMemset(data, 0, count));
   CUDA_CHECK(cudaStreamSynchronize(nullptr));
   return data;
 }
 
-/// Failures are dropped: at the end of a process the driver may have gone before us.
+/// Ignores failures: at the end of a process the driver may already be gone.
 void release(void* data) noexcept {
   if (cudaFree(data) != cudaSuccess) cudaGetLastError();
 }
@@ -356,7 +356,7 @@ void release_host(void* data) noexcept {
   if (cudaFreeHost(data) != cudaSuccess) cudaGetLastError();
 }
 
-/// A copy from memory that can be paged returns once the driver has taken the bytes.
+/// Synchronizes, because a copy from pageable memory may return before it is complete.
 void copy(void* to, const void* from, std::int64_t bytes) {
   CUDA_CHECK(cudaMemcpy(to, from, static_cast<std::size_t>(bytes), cudaMemcpyDefault));
   CUDA_CHECK(cudaStreamSynchronize(nullptr));
@@ -376,7 +376,7 @@ void release_mark(void* mark) noexcept {
   if (cudaEventDestroy(static_cast<cudaEvent_t>(mark)) != cudaSuccess) cudaGetLastError();
 }
 
-/// In a capture it is work of the graph: each launch sets the mark.
+/// In a capture, the mark is a node of the graph and is set by each launch.
 void set_mark(void* mark, void* stream) {
   auto* const queue = static_cast<cudaStream_t>(stream);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;

@@ -35,7 +35,7 @@ std::int64_t round_up(std::int64_t value, std::int64_t unit) {
                                          " bytes): " + std::strerror(ENOMEM));
 }
 
-/// Whole huge pages where possible: maps one huge page more than asked for and gives the ends back.
+/// Maps whole huge pages if possible: maps one huge page too many and unmaps the unaligned ends.
 void* map_huge(std::int64_t bytes) {
   const std::int64_t size = round_up(bytes, page);
   const std::int64_t mapped = size + huge_page;
@@ -49,7 +49,7 @@ void* map_huge(std::int64_t bytes) {
   if (before > 0) munmap(start, static_cast<std::size_t>(before));
   const std::int64_t after = mapped - before - size;
   if (after > 0) munmap(data + size, static_cast<std::size_t>(after));
-  // Only advice: without huge pages the block works as well.
+  // This is only advice: without huge pages the block works, too.
   madvise(data, static_cast<std::size_t>(size), MADV_HUGEPAGE);
   return data;
 }
@@ -70,7 +70,7 @@ void cpu_release(void* data, std::int64_t bytes) {
   }
 }
 
-/// "12 tensors, the largest 'wte' [50304, 768] with 147 MiB"
+/// Describes rows as "12 tensors, the largest 'wte' [50304, 768] with 147 MiB".
 std::string describe(const std::vector<SlabRow>& rows) {
   const SlabRow* largest = rows.data();
   for (const SlabRow& row : rows) {

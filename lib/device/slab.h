@@ -1,4 +1,4 @@
-// Memory of devices and of the host, and values of tensors in host memory.
+// Owners of device and host memory, and access to the values of tensors from the host.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace trainctl {
 
-/// One named tensor to be placed. Placement is in order, each start padded to 64 bytes.
+/// A named tensor in a slab. Tensors are placed in order, each start aligned to 64 bytes.
 struct SlabRow {
   std::string name;
   Shape shape;
@@ -21,21 +21,21 @@ struct SlabRow {
 
 enum class MemoryKind : std::uint8_t { host, pinned_host, cuda };
 
-/// The owner of device memory: one aligned block divided into named tensors, whose size is known in
-/// advance. It allocates nothing after construction.
+/// The owner of device memory: one aligned block of a size known in advance, divided into named
+/// tensors. Allocates nothing after construction.
 class Slab {
  public:
   Slab() = default;
-  /// Allocates sum(padded_bytes(row)) zeroed bytes. Throws Error{unavailable} with the sizes when
-  /// memory does not suffice.
+  /// Allocates sum(padded_bytes(row)) zeroed bytes. Throws Error{unavailable} with the sizes if
+  /// there is not enough memory.
   Slab(DeviceKind device, const std::vector<SlabRow>& rows);
-  /// A slab in host memory from and to which streams of `device` copy (page-locked for CUDA).
+  /// A slab in host memory for copies by streams of `device` (page-locked for CUDA).
   static Slab on_host_for(DeviceKind device, const std::vector<SlabRow>& rows);
   ~Slab();
   Slab(Slab&&) noexcept;
   Slab& operator=(Slab&&) noexcept;
 
-  /// The tensor of that name; asserts that it exists.
+  /// The tensor with this name, which must exist (asserted).
   Tensor at(const std::string& name) const;
   bool contains(const std::string& name) const { return tensors_.contains(name); }
   /// The whole block as bytes (u8).
@@ -54,26 +54,26 @@ class Slab {
   std::unordered_map<std::string, Tensor> tensors_;
 };
 
-/// The bytes that this process currently holds through device_allocate, on all devices.
+/// The bytes that this process currently holds from device_allocate, on all devices.
 std::int64_t device_bytes_held();
-/// Raw memory, 64-byte aligned, zeroed; on the CPU in huge pages if the system supports them.
+/// Allocates zeroed memory, 64-byte aligned; on the CPU in huge pages if the system supports them.
 void* device_allocate(MemoryKind memory, std::int64_t bytes);
 void device_release(MemoryKind memory, void* data, std::int64_t bytes);
 
-// A tensor's values in host memory.
+// Access to a tensor's values from the host.
 
-/// On the CPU the tensor itself, else a copy. Not for use within a step: each call waits for its
-/// copy.
+/// A tensor's values in host memory: for a CPU tensor its own memory, else a copy. Not for use
+/// within a step, because each copy blocks the host.
 class HostValues {
  public:
-  /// Copies. The caller has waited for what writes the tensor.
+  /// Copies device values to the host. The caller must have waited for work that writes the tensor.
   explicit HostValues(const Tensor& tensor);
 
   const Tensor& values() const { return values_; }
   std::span<std::byte> bytes() const {
     return {static_cast<std::byte*>(values_.data), static_cast<std::size_t>(values_.bytes())};
   }
-  /// After the values were changed: copies them back.
+  /// Copies changed values back to the tensor.
   void store() const;
 
  private:
@@ -82,13 +82,13 @@ class HostValues {
   Tensor values_;
 };
 
-/// The values of a tensor of the host, fp32 or bf16, as fp32.
+/// Converts a host tensor of fp32 or bf16 to fp32.
 void load_floats(const Tensor& from, float* to);
-/// The other way round: to bf16 they are rounded to nearest even.
+/// Converts fp32 values to the type of the host tensor `to`, rounded to nearest even.
 void store_floats(const float* from, const Tensor& to);
 
-/// Copies the same bytes between tensors, of which one is on the host, and waits for that. The
-/// caller has waited for what writes `from` and for what uses `to`.
+/// Copies bytes between tensors, at least one of which is on the host, and waits for the copy. The
+/// caller must have waited for work that writes `from` or uses `to`.
 void copy_now(const Tensor& to, const Tensor& from);
 
 }  // namespace trainctl

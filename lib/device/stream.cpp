@@ -21,13 +21,13 @@
 
 namespace trainctl {
 
-// The table of the CPU's streams; internal to device/.
+// The function table of CPU streams; internal to device/.
 
 namespace {
 
 constexpr std::size_t queue_capacity = 256;
 constexpr std::int64_t bytes_worth_a_thread = std::int64_t{1} << 20;
-constexpr double longest_wait_seconds = 1e8;  // more would overflow the clock's integer
+constexpr double longest_wait_seconds = 1e8;  // a longer wait would overflow the clock's integer
 constexpr std::uint64_t never = std::numeric_limits<std::uint64_t>::max();
 
 class CpuQueue {
@@ -36,7 +36,7 @@ class CpuQueue {
     if (inline_) return;
     ring_.resize(queue_capacity);
     worker_ = std::thread([this] { work(); });
-    // The system shows at most 15 characters of a thread's name.
+    // The system keeps at most 15 characters of a thread's name.
     pthread_setname_np(worker_.native_handle(), std::string(name).substr(0, 15).c_str());
   }
 
@@ -77,7 +77,7 @@ class CpuQueue {
     return completed_ >= ticket;
   }
 
-  /// Also the body of a wait across streams, hence the rethrow: the waiting stream fails as well.
+  /// Rethrows the queue's failure, so that a stream that waits for this queue fails too.
   bool wait(std::uint64_t ticket, double seconds) const {
     std::unique_lock lock(mutex_);
     const auto is_done = [&] { return completed_ >= ticket; };
@@ -108,7 +108,7 @@ class CpuQueue {
     }
   }
 
-  /// Runs the task of ticket completed_ + 1, or skips it after a failure. Held on entry and exit.
+  /// Runs the task of ticket completed_ + 1, or skips it after a failure. Enters and exits locked.
   void run_unlocked(Task task, std::unique_lock<std::mutex>& lock) {
     if (failed_ticket_ == never) {
       lock.unlock();
@@ -130,8 +130,8 @@ class CpuQueue {
 
   const bool inline_;
   mutable std::mutex mutex_;
-  mutable std::condition_variable done_;  // a task was completed: hosts and full producers wait
-  std::condition_variable filled_;        // the worker waits
+  mutable std::condition_variable done_;  // a task is complete; hosts and full producers wait
+  std::condition_variable filled_;        // a task was enqueued; the worker waits
   std::vector<Task> ring_;
   std::uint64_t enqueued_ = 0;
   std::uint64_t completed_ = 0;
@@ -182,14 +182,14 @@ const StreamApi api{
     .native = [](void*) -> void* { return nullptr; },
 };
 
-/// Inline queues run work in the caller, so each of their events is complete at once. Queued ones
-/// have a worker thread of that name and room for 256 tasks; enqueueing does not allocate.
-/// Destroying a queue runs what is in it (or skips it after a failure).
+/// An inline queue runs work in the caller, so its events are always complete. A queued one has a
+/// worker thread with its name and room for 256 tasks; enqueueing allocates nothing. Destroying a
+/// queue first runs its remaining tasks (or skips them after a failure).
 const StreamApi& cpu_stream_api() { return api; }
 
 constexpr double no_deadline = std::numeric_limits<double>::infinity();
-constexpr double check_seconds = 0.05;           // between two looks at what a device waits for
-std::array<const StreamApi*, 2> replacements{};  // by DeviceKind
+constexpr double check_seconds = 0.05;           // between checks of other ranks
+std::array<const StreamApi*, 2> replacements{};  // one per DeviceKind
 }  // namespace
 
 const StreamApi& own_stream_api(DeviceKind device) {
@@ -260,7 +260,7 @@ bool Stream::reached(const Event& event) {
 
 void Stream::synchronize() const { wait_host(record(), no_deadline); }
 
-/// Nothing is enqueued on such a stream.
+/// Only waits are supported, because nothing is enqueued on such a stream.
 const StreamApi OwnEvents::api{
     .create = nullptr,
     .destroy = nullptr,

@@ -1,5 +1,5 @@
-// Streams of work on a device, the events that mark places in them, marks of time, and captures of
-// work as graphs.
+// Streams of work on a device, events that mark positions in streams, time marks, and graphs of
+// captured work.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace trainctl {
 
-/// A closure with its storage inside, so that queueing work in a training step allocates nothing.
-/// Holds any trivially copyable callable of up to 256 bytes.
+/// A closure stored inline, so that enqueueing work in a training step allocates nothing. Holds a
+/// trivially copyable callable of up to 256 bytes.
 class Task {
  public:
   Task() = default;
@@ -35,15 +35,15 @@ class Task {
   void (*call_)(void*) = nullptr;
 };
 
-// An ordered queue of work on a device, and events that mark a place in it. On the CPU a queued
-// stream is a worker thread; an inline stream (the compute stream) runs work in the caller. On CUDA
-// it is a cudaStream_t. Everything enqueued is asynchronous unless said otherwise; failures surface
-// when the host waits.
+// An ordered queue of work on a device, and events that mark positions in it. On the CPU, a queued
+// stream is a worker thread, and an inline stream (the compute stream) runs work in the caller. On
+// CUDA a stream is a cudaStream_t. Enqueued work is asynchronous unless said otherwise; failures
+// surface when the host waits.
 
 class Stream;
 
-/// A place in a stream's queue: everything enqueued before it. Trivially copyable; valid while the
-/// stream lives. A default event is complete.
+/// A position in a stream's queue; it is complete when everything enqueued before it is. Trivially
+/// copyable. Valid while the stream exists. A default event is complete.
 struct Event {
   const Stream* stream = nullptr;
   std::uint64_t ticket = 0;
@@ -64,7 +64,7 @@ struct StreamApi {
   void* (*native)(void* queue);  // cudaStream_t, or null
 };
 
-/// Throws Error{unavailable} when the backend is not built or its library cannot be opened.
+/// The table of a backend. Throws Error{unavailable} if it is not built or its library is missing.
 const StreamApi& stream_api(DeviceKind device);
 
 class Stream {
@@ -73,8 +73,8 @@ class Stream {
 
   /// `name` appears in traces and error messages. On a device every stream is queued.
   Stream(DeviceKind device, std::string name, Mode mode);
-  /// A stream over a queue owned by other code, with its own table, for example the messages
-  /// in flight in a group: only the functions of that table may be called.
+  /// A stream over a queue that other code owns, such as the messages in flight in a group. Only
+  /// the functions that `api` provides may be called.
   Stream(DeviceKind device, std::string name, const StreamApi& api, void* queue);
   ~Stream();
   Stream(const Stream&) = delete;
@@ -83,24 +83,24 @@ class Stream {
   DeviceKind device() const { return device_; }
   const std::string& name() const { return name_; }
 
-  /// Runs host code in queue order (for CPU communication). The task may throw: the error is kept,
+  /// Runs host code in queue order (for CPU communication). If a task throws, the error is kept,
   /// later tasks of this stream are skipped, and wait_host of any later ticket rethrows it. Blocks
   /// while the queue is full. A task must not enqueue on its own stream.
   void enqueue(const Task& task) { api_->enqueue(queue_, task); }
   void copy(const Tensor& to, const Tensor& from);  // same bytes
   void zero(const Tensor& to);
   Event record() const { return Event{this, api_->record(queue_)}; }
-  /// Later work of this stream starts after `event`, and fails if that failed. Does not block the
-  /// host, except for an inline stream and for a CUDA stream that waits for a CPU event: there it
-  /// is wait_host without a deadline.
+  /// Later work of this stream starts after `event`, and fails if the event's stream failed. Blocks
+  /// the host only for an inline stream, and if a CUDA stream waits for a CPU event: then it calls
+  /// wait_host without a deadline.
   void wait(const Event& event);
   void* native() const { return api_->native(queue_); }
 
-  /// Blocks the host until `event` is done; false if `seconds` pass first. Rethrows the stream's
-  /// failure, and that of a rank which a device waits for (DeviceHealth).
+  /// Blocks the host until `event` is complete. Returns false if `seconds` pass first. Rethrows a
+  /// failure of the stream, or of a rank for which a device waits (DeviceHealth).
   static bool wait_host(const Event& event, double seconds);
   static bool reached(const Event& event);
-  /// wait_host(record()) without a deadline.
+  /// Calls wait_host(record()) without a deadline.
   void synchronize() const;
 
  private:
@@ -112,8 +112,8 @@ class Stream {
   bool owns_queue_ = true;
 };
 
-// Events that an object keeps itself, such as messages that are on their way: it numbers them and
-// knows when each is done, in any order. Streams and hosts wait for them as for those of streams.
+// Events owned by another object, such as messages in flight. The object numbers its events and may
+// complete them in any order. Streams and hosts wait for them like for events of streams.
 
 class OwnEvents {
  public:
@@ -122,11 +122,11 @@ class OwnEvents {
   OwnEvents(const OwnEvents&) = delete;
   OwnEvents& operator=(const OwnEvents&) = delete;
 
-  /// Valid while the object lives.
+  /// The event is valid while this object exists.
   Event event(std::uint64_t ticket) const { return Event{&stream_, ticket}; }
-  /// For a stream of a device that waits for an event: waits on the host until that depends on the
-  /// device alone, and returns the device's event, or none if it is done. Unless the object has
-  /// events of devices, it waits until the event is done.
+  /// Called if a stream of a device waits for an event. Blocks the host until completion depends
+  /// only on the device, then returns the device's event, or a default event if complete. An object
+  /// without device events waits until the event is complete.
   virtual Event behind(std::uint64_t ticket);
 
   static const StreamApi api;
@@ -135,17 +135,17 @@ class OwnEvents {
   ~OwnEvents() = default;
 
  private:
-  /// Waits until the event is done, at most so long; false: not yet. May throw its failure.
+  /// Waits at most `seconds` for an event; false if it is not complete yet. May throw its failure.
   virtual bool wait(std::uint64_t ticket, double seconds) = 0;
-  /// Whether it is done, or waiting for it would throw.
+  /// Whether the event is complete, or waiting for it would throw.
   virtual bool reached(std::uint64_t ticket) = 0;
 
   Stream stream_;
 };
 
-// Points in the time of a device's stream: when all that was enqueued before is done.
+// Time marks in a device's stream: the time when all previously enqueued work is complete.
 
-/// For CUDA streams; a CPU stream that works in the caller is timed by the caller's clock.
+/// Marks on CUDA streams. CPU streams that run work in the caller are timed by the caller's clock.
 class TimeMarks {
  public:
   TimeMarks() = default;
@@ -153,11 +153,11 @@ class TimeMarks {
   TimeMarks(const TimeMarks&) = delete;
   TimeMarks& operator=(const TimeMarks&) = delete;
 
-  /// Begins again with mark 0. Allocates only where more marks are set than ever before.
+  /// Restarts with mark 0. set() allocates only if there are more marks than ever before.
   void clear() { used_ = 0; }
   /// Sets the next mark and returns its number.
   std::size_t set(const Stream& stream);
-  /// Seconds from mark 0; the host has waited for the stream.
+  /// The seconds from mark 0 to `mark`. The host must have waited for the stream.
   double seconds(std::size_t mark) const;
 
  private:
@@ -165,8 +165,8 @@ class TimeMarks {
   std::size_t used_ = 0;
 };
 
-// The work that a thread enqueues on the streams of its device, captured once and launched as one
-// from then on (a CUDA graph): the host's part of a step is then one call.
+// The work that a thread enqueues on the streams of its device, captured once and then launched as
+// a whole (a CUDA graph), so that a step takes the host a single call.
 
 class WorkGraph {
  public:
@@ -176,35 +176,34 @@ class WorkGraph {
   WorkGraph& operator=(const WorkGraph&) = delete;
 
   bool captured() const { return graph_ != nullptr; }
-  /// Calls `enqueue`, and keeps what it gives to the CUDA streams of this thread; nothing of it
-  /// runs. `enqueue` must not wait for the device, allocate on it or use another thread's streams:
-  /// then this throws Error{internal}. `stream` is the first that works and the last. All
-  /// streams of the thread must be done with their work (join_streams).
+  /// Calls `enqueue` and records the work that it gives to CUDA streams of this thread, without
+  /// running it. `enqueue` must not wait for the device, allocate on it or use other threads'
+  /// streams, else this throws Error{internal}. Work begins and ends on `stream`. All streams of
+  /// the thread must be idle (join_streams).
   void capture(Stream& stream, const std::function<void()>& enqueue);
-  /// Enqueues it after everything on `stream` so far. The addresses are those of the capture.
+  /// Enqueues the graph on `stream`, with the addresses at the time of the capture.
   void launch(Stream& stream) const;
-  /// Destroys the graph, or the capture that is under way. What was launched still ends.
+  /// Destroys the graph, or an open capture. Launched work still completes.
   void release() noexcept;
 
  private:
   void* graph_ = nullptr;
-  void* captured_from_ = nullptr;  // the stream, while a capture is open
+  void* captured_from_ = nullptr;  // the stream of an open capture
 };
 
-/// Releases all graphs of this thread. NCCL waits for graphs that hold calls of a communicator
-/// before it ends that communicator, so they go first.
+/// Releases all graphs of this thread. Must run before a NCCL communicator ends, because NCCL first
+/// waits for graphs that contain its calls.
 void release_graphs() noexcept;
 
-/// `stream` continues after everything on the other CUDA streams of this thread.
+/// Makes `stream` wait for all previous work on the other CUDA streams of this thread.
 void join_streams(Stream& stream);
 
-// Streams whose table of functions is another one, for measuring.
+// Replacement of the streams' function table, for measurements.
 
-/// Streams of the device that are made from now on, in the whole process, have this table. Null
-/// restores the device's own. The functions of the table look at a call and make it by
-/// own_stream_api().
+/// Streams of this device that are made later, in the whole process, use `api`; null restores the
+/// device's own table. Functions of `api` observe a call and forward it to own_stream_api().
 void replace_stream_api(DeviceKind device, const StreamApi* api);
-/// The table of the device, whatever replaces it.
+/// The device's own table, even if it is replaced.
 const StreamApi& own_stream_api(DeviceKind device);
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-// A view of contiguous row-major elements on a device. Trivially copyable; owns nothing (Slab
+// A view of contiguous row-major elements on a device. Trivially copyable; owns no memory (Slab
 // does); no strides, no broadcasting.
 #pragma once
 
@@ -18,21 +18,21 @@ struct Tensor {
   DType dtype = DType::f32;
   DeviceKind device = DeviceKind::cpu;
 
-  /// An optional operand that was not given.
+  /// Whether the tensor has no data: an optional operand that is not given.
   bool empty() const { return data == nullptr; }
   std::int64_t numel() const { return shape.numel(); }
   std::int64_t bytes() const { return shape.numel() * size_of(dtype); }
-  /// All dims but the last, multiplied; and the last.
+  /// rows() is the product of all dims except the last, columns() the last dim.
   std::int64_t rows() const { return shape.rank() == 0 ? 1 : shape.numel() / columns(); }
   std::int64_t columns() const { return shape.rank() == 0 ? 1 : shape.back(); }
 
-  /// For the host, which can read and write only its own memory.
+  /// The elements, for the host, which can access only its own memory.
   template <class T>
   T* as() const {
     assert(device == DeviceKind::cpu);
     return elements<T>();
   }
-  /// For kernels of the tensor's device.
+  /// The elements, for kernels on the tensor's device.
   template <class T>
   T* elements() const {
     assert(dtype_of<T> == dtype);
@@ -47,7 +47,7 @@ struct Tensor {
     part.shape[0] = end - begin;
     return part;
   }
-  /// The elements of this tensor under another shape of equal numel.
+  /// A tensor with the same elements and another shape of equal numel.
   Tensor view(const Shape& other) const {
     assert(other.numel() == numel());
     Tensor result = *this;

@@ -1,5 +1,5 @@
-// Where the tensors of a step lie, built again when the number of micro-batches or their length
-// changes, and what they take; what batches add up to, and what routers left there.
+// The training steps of one rank: run row by row or as a captured graph, with buffers laid out for
+// the plan of the step; memory figures, and totals over batches and routers.
 
 #include "engine/engine.h"
 
@@ -39,10 +39,10 @@ class StepGraph {
     std::function<void()> enqueue;  // the step, row by row; the same each time
     std::function<void()> settle;   // waits for the compute stream
   };
-  /// Enqueues one step. The first two are not graphs: they load, connect and allocate what steps
-  /// need, also once more after products were timed. The third is captured. That and all later ones
-  /// are launches, which count the same traffic and have the same records in the trace. Between two
-  /// steps the host waits for the compute stream.
+  /// Enqueues one step. The first two steps run row by row, since they load kernels, connect groups
+  /// and allocate memory, also once more after products were timed. The third is captured as a
+  /// graph; it and all later steps launch the graph, with the same traffic counts and trace
+  /// records. Between two steps the host waits for the compute stream.
   void run(const Parts& parts);
 
  private:
@@ -60,9 +60,9 @@ void StepGraph::run(const Parts& parts) {
     ++plain_;
     return parts.enqueue();
   }
-  // Other streams may still do earlier work, such as gathers for an evaluation. The host waits for
-  // it: NCCL is told not to order graphs behind other calls (NCCL_GRAPH_MIXING_SUPPORT), for which
-  // the order of streams is not enough.
+  // Other streams may still run earlier work, such as gathers for an evaluation. The host waits for
+  // that work, since the order of streams is not enough: NCCL is configured not to order graphs
+  // behind other calls (NCCL_GRAPH_MIXING_SUPPORT).
   join_streams(parts.compute);
   parts.settle();
   if (!graph_.captured()) {
@@ -222,14 +222,14 @@ void Engine::broadcast_parameters() {
   const auto copies = replica_group(plan_, devices_, false);
   if (plan_.model.experts > 1) experts = replica_group(plan_, devices_, true);
   devices_.open();
-  // Divided weights come from their owners: only values that every rank owns could differ.
+  // Only parameters that every replica owns whole can differ; sharded ones come from their owners.
   for (int i = 0; i < static_cast<int>(store_.table().size()); ++i) {
     const bool whole = at(rows_.shards, i).kind == ShardKind::whole;
     Group& replicas = experts && at(rows_.parameters, i).expert ? *experts : *copies;
     if (whole) replicas.broadcast(store_.master(i), 0, compute_);
   }
   store_.refresh_weights(ops_);
-  settle();  // before the groups go
+  settle();  // before the groups are destroyed
 }
 
 void Engine::masters_changed() {
@@ -286,7 +286,7 @@ Engine::RowHook Engine::forward_hook() {
   return [this, stage = stage_number()](const Action& row, int unit, int view) {
     const ChunkPlaces places = plan_.map.places();
     const UnitRange& units = at(rows_.units, row.chunk);
-    // The output of a chunk of this stage was shown when it was computed.
+    // If the chunk before is on this stage, the hook was called when this output was computed.
     if (unit < units.begin && !places.receives(stage, row.chunk)) return;
     const int output = unit + 1 < plan_.units()
                            ? rows_in_view(plan_, rows(), stage, view).output_of(row.chunk, unit)
@@ -296,7 +296,7 @@ Engine::RowHook Engine::forward_hook() {
   };
 }
 
-/// Pass::routed.
+/// The function for Pass::routed; empty without the hook.
 Engine::RouterHook Engine::router_hook() const {
   if (!input_.hooks.after_router) return {};
   return [this](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
@@ -305,7 +305,7 @@ Engine::RouterHook Engine::router_hook() const {
   };
 }
 
-/// Pass::routed_back.
+/// The function for Pass::routed_back; empty without the hook.
 Engine::RouterHook Engine::router_backward_hook() const {
   if (!input_.hooks.after_router_backward) return {};
   return [this](std::int64_t layer, const Tensor& tokens, const Tensor& gradient) {
@@ -314,7 +314,7 @@ Engine::RouterHook Engine::router_backward_hook() const {
   };
 }
 
-/// Pass::dropped.
+/// The function for Pass::dropped; empty without the hook.
 std::function<void(std::int64_t, float, const Tensor&)> Engine::dropout_hook() const {
   if (!input_.hooks.after_dropout) return {};
   return [this](std::int64_t site, float probability, const Tensor& values) {
@@ -498,8 +498,7 @@ void Engine::check_replicas() {
 
 namespace {
 
-/// Why steps are not graphs of the device although the plan has graphs: what the plan does not
-/// know. "": they are.
+/// Why, unknown to the plan, steps cannot be captured as graphs of the device; "" if they can.
 std::string why_no_graphs(const EngineInput& input, const DeviceWorld& devices) {
   const Hooks& hooks = input.hooks;
   const bool looks = hooks.finalize_model_grads || hooks.after_forward || hooks.after_router ||
@@ -513,7 +512,7 @@ std::string why_no_graphs(const EngineInput& input, const DeviceWorld& devices) 
   return devices.host_part();
 }
 
-/// For each micro-batch, the number of earlier ones that lie in the same view.
+/// For each micro-batch, the number of earlier micro-batches in the same view.
 std::vector<int> places_in_views(const std::vector<int>& view_of) {
   std::vector<int> places;
   for (auto one = view_of.begin(); one != view_of.end(); ++one) {
@@ -522,8 +521,8 @@ std::vector<int> places_in_views(const std::vector<int>& view_of) {
   return places;
 }
 
-/// The FLOPs of a sequence whose first `tokens` positions are real: their share of the products,
-/// and of the plan's figure for pairs of positions under the causal mask.
+/// The FLOPs of a sequence whose first `tokens` positions are real: matrix products in proportion
+/// to these tokens, causal attention in proportion to their pairs of positions.
 double flops_of_row(const Plan& plan, std::int64_t tokens) {
   const auto real = static_cast<double>(tokens);
   const double share = real / static_cast<double>(plan.tokens_per_step());
@@ -597,10 +596,10 @@ std::unique_ptr<Stage> Engine::make_stage() {
 }
 
 Pass Engine::make_pass(int view, int chunk) const {
-  // Later chunks have no tokens, all but the last no labels.
+  // Only the first chunk has tokens, and only the last one has labels.
   const BatchRows& batch = at(rows().declared.batches, chunk);
   const auto row = [&](const RowCopies& of) { return buffers_.at(view, of.later); };
-  const auto own = [&](const Tensor& x) {  // this rank's share
+  const auto own = [&](const Tensor& x) {  // the share of this rank along tp
     if (x.empty()) return x;
     const std::int64_t rows = x.numel() / tp_->size();
     return x.slice(tp_->rank() * rows, (tp_->rank() + 1) * rows);
@@ -623,7 +622,7 @@ Pass Engine::make_pass(int view, int chunk) const {
                            .first_position = {},
                            .query_token = {},
                            .real = {}};
-  // Ranks along tp and cp route the same tokens: one of them counts.
+  // Ranks along tp and cp route the same tokens, so only one of these ranks counts them.
   const bool counted = reads_first(plan_.mesh, world_.rank());
   return {
       .ops = &ops_,
@@ -712,7 +711,7 @@ std::optional<RouterReport> Engine::share_router() {
   return report;
 }
 
-/// Keys, so that what is not a number is the largest.
+/// The ranks share integer keys (base/integers.h), so that NaN is the largest.
 std::optional<double> Engine::share_logit() {
   if (!logit_.contains("logit")) return std::nullopt;
   const Tensor own = logit_on_host_.at("logit");

@@ -16,7 +16,7 @@
 
 namespace trainctl {
 
-// Finds where a value became infinite or NaN. Runs only after an error.
+// The search for the first infinite or NaN value, which runs only after an error.
 
 namespace {
 
@@ -39,8 +39,8 @@ bool all_finite(const Tensor& of_device) {
   return true;
 }
 
-/// The first tensor with a value that is not finite: parameters in model order, then the tensors
-/// that the last micro-batch's forward kept in `view`, in their order, then gradients. "" if all
+/// The name of the first tensor with a value that is not finite: parameters in model order, then
+/// the activations that the last micro-batch's forward kept in `view`, then gradients. "" if all
 /// are finite.
 std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
                              const Buffers& buffers, int view) {
@@ -106,14 +106,14 @@ std::string with_advice(const EngineInput& input, const char* more) {
 
 }  // namespace
 
-/// Whether a gradient that is not finite may be the loss scale's doing: always while the scale can
-/// fall, else once.
+/// Whether the loss scale may explain a gradient that is not finite: always while the scale can
+/// still fall, otherwise only for the first such step in a row.
 bool Engine::scale_explains_overflow() const {
   const LossScaling& scaling = input_.loss_scaling;
   return scaling.on && (scale_ > scaling.least || skipped_in_row_ < 2);
 }
 
-/// After the losses were shared.
+/// Needs the losses of all ranks in shared_.
 void Engine::throw_bad_step() const {
   const std::string step = formatted("step {}", completed_ + 1);
   const int view = rows().activation_slots.view_of.back();
@@ -142,7 +142,7 @@ void Engine::throw_bad_step() const {
                         with_advice(input_, "; train.on_bad_loss: skip leaves such updates out")));
 }
 
-/// After the losses were shared. A run that skips says the same on every rank.
+/// Needs the losses of all ranks in shared_. Under `skip`, every rank throws the same error.
 void Engine::check_bad_steps() const {
   const TrainConfig& train = input_.train;
   if (train.on_bad_loss == "stop") throw_bad_step();

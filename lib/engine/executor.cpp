@@ -18,9 +18,9 @@ namespace {
 /// Messages of one direction to one chunk share a tag; they match in order.
 int tag_of(int receiving_chunk, bool backward) { return 2 * receiving_chunk + (backward ? 1 : 0); }
 
-constexpr int result_tag = 1 << 20;  // beyond those of any chunk
+constexpr int result_tag = 1 << 20;  // above the tags of all chunks
 
-/// The row of each view, or one that all share.
+/// The tensor of each view, or a single one if all views share it.
 std::vector<Tensor> tensors_of(const Buffers& buffers, const StagePlan& stage,
                                const std::function<int(int view)>& row_of) {
   const bool shared = at(stage.activations, row_of(0)).storage == Storage::shared;
@@ -32,18 +32,18 @@ std::vector<Tensor> tensors_of(const Buffers& buffers, const StagePlan& stage,
 
 }  // namespace
 
-/// One direction of a chunk's messages, empty without them. Tensors and events by view, or one
-/// for all views.
+/// One of a chunk's four lines of messages; empty if the chunk has none. Tensors and events are by
+/// view, or a single one for all views.
 struct Pipeline::Line {
-  std::vector<Tensor> value;  // as the layers use it
-  std::vector<Tensor> wire;   // as it is sent: `value`, or buffers of the messages' dtype
+  std::vector<Tensor> value;  // the tensor of the layers
+  std::vector<Tensor> wire;   // sent or received: `value`, or a buffer of the messages' dtype
   std::vector<Event> under_way;
 };
 
 struct Pipeline::Chunk {
   UnitRange units;
-  Line input, input_gradient;    // from the stage before, and to it
-  Line output, output_gradient;  // to the stage after, and from it
+  Line input, input_gradient;    // received from and sent to the previous stage
+  Line output, output_gradient;  // sent to and received from the next stage
 };
 
 Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, const DeviceWorld& world,
@@ -251,15 +251,15 @@ void Pipeline::await_message(const Event& event, const char* operation) const {
 
 namespace {
 
-/// The first receive of a batch of messages [begin, end), which is waited for; `begin` if there is
-/// none.
+/// The first receive row in the batch of messages [begin, end), which is the one that is waited
+/// for; `begin` if there is none.
 std::int64_t awaited_row(std::span<const Action> actions, std::size_t begin, std::size_t end) {
   std::size_t row = begin;
   while (row < end && !is_receive(actions[row].kind)) ++row;
   return static_cast<std::int64_t>(row < end ? row : begin);
 }
 
-/// "B2[1,2) (micro-batch 2, chunk 0)"
+/// The text of a row, for example "B2[1,2) (micro-batch 2, chunk 0)".
 std::string row_text(const Action& row) {
   if (row.bucket >= 0 || row.kind == ActionKind::step) return to_string(row);
   return formatted("{} (micro-batch {}, chunk {})", to_string(row), row.microbatch, row.chunk);
@@ -267,19 +267,19 @@ std::string row_text(const Action& row) {
 
 }  // namespace
 
-// The copies of tensors that layers keep on the host: out after F and back before R or B, on a
-// queue of their own, not on the compute queue.
+// Copies tensors that layers keep on the host: out after F and back before R or B, on a separate
+// queue instead of the compute queue.
 
 class HostCopies {
  public:
-  /// `stage` and `buffers` must outlive this object. Without such layers it has no queue.
+  /// `stage` and `buffers` must outlive this object. Forms no queue if it has nothing to copy.
   HostCopies(const StagePlan& stage, const Buffers& buffers);
-  /// Finds what is copied of `view` again: its length has changed.
+  /// Call after the length of `view` changed: finds the addresses and sizes of its copies again.
   void place(int view);
 
-  /// Starts the copy of an offload or reload row, after all that `compute` has been given.
+  /// Starts the copy of an offload or reload row, after all work already enqueued on `compute`.
   void start(const Action& row, const Stream& compute);
-  /// `compute` waits for the copy of a wait_offload or wait_reload row.
+  /// Makes `compute` wait for the copy of a wait_offload or wait_reload row.
   void wait(const Action& row, Stream& compute);
 
  private:
@@ -337,7 +337,7 @@ void HostCopies::place(int view) {
   }
 }
 
-/// Rows that lie side by side in both places are copied at once. `bytes`: with what pads them.
+/// Merges the copy with the previous one if they adjoin in both places. `bytes` includes padding.
 void HostCopies::add_copy(std::vector<Copy>& copies, const Tensor& to, const Tensor& from,
                           std::int64_t bytes) {
   const bool joins = !copies.empty() && end_of(copies.back().to) == to.data &&
@@ -417,7 +417,7 @@ std::int64_t Executor::feed_bytes() const {
   return bytes;
 }
 
-/// Sets view 0, which both kinds of rows use.
+/// Sets the mode of view 0, which training and evaluation share.
 void Executor::set_training(bool training) {
   training_ = training;
   for (int chunk = 0; chunk < std::ssize(rows().units); ++chunk) {
@@ -478,7 +478,7 @@ void Executor::run_row(const Action& row) {
     case ActionKind::wait_gather:
       in_.param_sync->wait(row.bucket, in_.ops, in_.deadline_seconds);
       return note_wait();
-    case ActionKind::free: return;  // what comes there next is gathered after all that reads it
+    case ActionKind::free: return;  // no work: the next gather there starts after all its readers
     case ActionKind::fetch: return fetch(row);
     case ActionKind::forward:
       in_.pipeline.await_output(row);
@@ -511,8 +511,8 @@ void Executor::run_row(const Action& row) {
   throw Error(ExitCode::internal, "the executor met " + to_string(row) + " by itself");
 }
 
-/// Forward passes follow one another in view 0, where what a chunk receives and makes may have the
-/// place of what was sent before.
+/// Successive forward passes share view 0, so a fetch first waits until earlier outputs are sent:
+/// the memory of those outputs may be overwritten.
 void Executor::fetch(const Action& row) {
   if (!training_) in_.pipeline.await_outputs();
   Feed& feed = at(feeds_, pass_number(view_of(row), row.chunk));
@@ -550,8 +550,8 @@ void Executor::backward_input(const Action& row) {
   }
 }
 
-/// Gives the tensors of a view the length of the batch's rows: its micro-batches may differ in
-/// that, and their rows may come in turns.
+/// Sets the tensors of the row's view to the sequence length of its micro-batch: micro-batches of
+/// one view may differ in length, and their rows may alternate.
 void Executor::fit(const Action& row) {
   if (row.bucket >= 0 || row.kind == ActionKind::step) return;
   const int view = view_of(row);
@@ -568,7 +568,7 @@ void Executor::fit(const Action& row) {
   }
 }
 
-/// Every rank's step meets the same number of times.
+/// Calls the barrier `meet` where it applies, equally often on every rank in each step.
 void Executor::meet_before(std::size_t row, const Action& action) {
   if (!training_ || !in_.meet) return;
   for (const bool here : {row == 0, row == passes_end_, action.kind == ActionKind::step}) {

@@ -12,7 +12,7 @@ namespace trainctl {
 
 namespace {
 
-/// Makes padding of all but the first `kept` sequences.
+/// Turns all sequences after the first `kept` into padding.
 void drop_sequences(Batch& batch, std::int64_t kept) {
   for (std::size_t i = static_cast<std::size_t>(kept * batch.length); i < batch.loss_weight.size();
        ++i) {
@@ -38,10 +38,10 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
   if (max_windows > 0 && max_windows < windows) windows = max_windows;
   const std::int64_t size = plan.micro_batch_size;
   const std::int64_t replica = plan.mesh.coordinate(parts.pipeline.world_rank(), Axis::dp);
-  const std::int64_t stride = plan.mesh.dp * size;  // of all replicas
-  // Where weights are gathered for each pass, or tokens go to experts of other ranks, a replica
-  // without windows takes part with a batch that does not count. That some stage needs it decides
-  // for all: each passes on what it gets.
+  const std::int64_t stride = plan.mesh.dp * size;  // windows of all replicas in one pass
+  // Where weights are gathered for each pass or tokens go to experts of other ranks, a replica
+  // without windows takes part with a batch of weight 0. If one stage needs this, all stages do it,
+  // since each passes its output to the next.
   const bool together = plan.mesh.ep * plan.exchange.parts > 1 ||
                         std::any_of(plan.stages.begin(), plan.stages.end(), frees_weights);
   Batch batch;
@@ -59,7 +59,7 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
     drop_sequences(batch, beyond ? 0 : windows - first);
     add_batch(parts, batch, mine);
   }
-  parts.pipeline.await_outputs();  // a rank that knows nothing more may leave
+  parts.pipeline.await_outputs();  // a rank may leave only after its sends have arrived
   std::array<double, 1> mean{};
   if (last_) {
     Stream stream(DeviceKind::cpu, "evaluation", Stream::Mode::run_inline);
@@ -83,7 +83,7 @@ void Evaluation::add_batch(const Parts& parts, const Batch& batch, std::array<do
 
 namespace {
 
-constexpr std::int64_t pass_tokens = 64;  // that one pass handles at most
+constexpr std::int64_t pass_tokens = 64;  // most tokens of one pass
 
 Plan plan_of(const DecoderInput& input) {
   const std::int64_t all = input.plan.model.positions;
@@ -174,7 +174,7 @@ std::span<const float> Decoder::advance(std::span<const std::int32_t> tokens) {
   for (std::size_t at = 0; at < tokens.size(); at += pass_tokens) {
     pass(tokens.subspan(at, std::min<std::size_t>(pass_tokens, tokens.size() - at)));
   }
-  pipeline_.await_outputs();  // a rank that knows nothing more may leave
+  pipeline_.await_outputs();  // a rank may leave only after its sends have arrived
   if (holds(rows().units, head_unit(plan_.model.layers))) fetch_logits();
   const Tensor known = host_.at("logits").view({plan_.model.padded_vocab});
   const Tensor real = known.slice(0, plan_.model.vocab);

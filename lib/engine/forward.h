@@ -26,10 +26,10 @@ class Evaluation {
  public:
   struct Parts {
     const Plan& plan;
-    Executor& executor;  // of its rows
+    Executor& executor;  // runs the rows of `plan`
     Pipeline& pipeline;
     Stream& compute;
-    const SharedState& state;  // what the passes point to
+    const SharedState& state;  // the state that the passes use
     // Whether to end early. Collective over all ranks, which get the same answer; may be empty.
     std::function<bool()> ends;
     double deadline_seconds;
@@ -40,45 +40,45 @@ class Evaluation {
 
   /// Mean loss over the windows of `data` (the first `max_windows`, if that is > 0), divided among
   /// the replicas. Collective. With one stage, or if results are broadcast, every rank returns it;
-  /// otherwise only the stage with the head, and rank 0, to which it is sent. None if it ended
-  /// early, which is asked each time after the passes of one step.
+  /// otherwise only the stage with the head and rank 0. Returns nothing if it ended early: `ends`
+  /// is called after every Plan::microbatches passes, and before the first.
   std::optional<double> run(const Parts& parts, const Dataset& data, const BatchRule& rule,
                             std::int64_t max_windows);
 
  private:
-  /// The loss of one batch, added to `sums` with its weight.
+  /// Adds the loss and the weight of one batch to `sums`.
   static void add_batch(const Parts& parts, const Batch& batch, std::array<double, 2>& sums);
 
   bool last_ = true;              // this rank has the head
   std::unique_ptr<Group> peers_;  // the ranks of this rank's stage
-  std::vector<double> shared_;    // loss and weight of each of them
+  std::vector<double> shared_;    // loss and weight of each rank in peers_
 };
 
 // Next-token logits with a key-value cache: forward passes of a few tokens (Executor::forward) with
-// rows of the cache as keys and values. Everything is allocated when it is made.
+// rows of the cache as keys and values. The constructor allocates all memory.
 
 struct DecoderInput {
-  const Plan& plan;  // of a run of the model: where its parameters lie
+  const Plan& plan;  // a training plan of the model, which places its parameters
   const DeviceWorld& world;
-  WeightSource weights;        // values only
-  std::int64_t positions = 0;  // that the cache has; 0, or more than the model has: all of these
+  WeightSource weights;        // values only, without gradients
+  std::int64_t positions = 0;  // positions of the cache; if 0 or too large, the model's number
   double deadline_seconds = 300;
 };
 
 class Decoder {
  public:
-  /// Forms groups: collective. DeviceWorld::open follows. Only `plan` may end before this object.
+  /// Collective: forms groups; DeviceWorld::open must follow. Only `plan` may end before this.
   explicit Decoder(const DecoderInput& input);
 
   /// Appends tokens to those already seen. Returns the logits [vocab] (fp32, host) that follow the
-  /// last token, on the ranks that get results (Pipeline::share_result); on others nothing. seen()
-  /// + tokens.size() must not exceed capacity(). Waits for the device, at most twice the deadline.
-  /// Collective.
+  /// last token on the ranks that get results (Pipeline::share_result), an empty span on others.
+  /// seen() + tokens.size() must not exceed capacity(). Waits for the device, at most twice the
+  /// deadline. Collective.
   std::span<const float> advance(std::span<const std::int32_t> tokens);
   void reset() { cache_.seen = 0; }  // forgets all tokens
   std::int64_t seen() const { return cache_.seen; }
   std::int64_t capacity() const { return plan_.model.positions; }
-  const OpContext& ops() const { return ops_; }  // of the compute stream
+  const OpContext& ops() const { return ops_; }  // context of the compute stream
 
  private:
   const StagePlan& rows() const { return at(plan_.stages, stage_); }
@@ -87,8 +87,8 @@ class Decoder {
   void pass(std::span<const std::int32_t> tokens);
   void fetch_logits();
 
-  const Plan plan_;  // decoding_plan
-  const int stage_;  // this rank's
+  const Plan plan_;  // result of decoding_plan()
+  const int stage_;  // this rank's pipeline stage
   WeightSource weights_;
   double deadline_;
   Stream compute_;
@@ -97,8 +97,8 @@ class Decoder {
   std::unique_ptr<Group> tp_;
   Pipeline pipeline_;
   Slab slab_;            // keys and values of each block, and the logits of all ranks
-  Slab host_;            // logits
-  KeyValueCache cache_;  // in the slab
+  Slab host_;            // copy of the logits in host memory
+  KeyValueCache cache_;  // views into slab_
   Executor executor_;
   Batch batch_;
 };

@@ -28,7 +28,7 @@ struct RankStep {
   double begin = 0;
   double forward_backward_end = 0;
   double end = 0;
-  double busy = 0;  // before the optimizer
+  double busy = 0;  // seconds of work before the optimizer
   double exposed = 0;
 };
 constexpr std::size_t rank_step_values = 5;
@@ -67,7 +67,7 @@ void Trace::follow(const Stream& compute) {
   name_rows();
 }
 
-/// The names are made here, since a step allocates nothing.
+/// Makes the names of the rows in advance, since a step allocates nothing.
 void Trace::name_rows() {
   names_.clear();
   if (!ranges_ || device_ == nullptr) return;
@@ -161,7 +161,7 @@ void Trace::end_step(double seconds) {
   }
 }
 
-/// `waited`: until when. Of a device it stays so until the step ends.
+/// `record.waited` is the time when waiting ended; for a device, end_step makes it a duration.
 void Trace::add(RowRecord record) {
   const auto slot = static_cast<std::size_t>(completed_ % kept_steps_);
   mark_ = wait_end_ = record.finish;
@@ -205,7 +205,7 @@ MeasuredStep measure_last_step(const TraceSource& source) {
   double begin = all[0];
   double middle = all[1];
   double end = all[2];
-  double worked = 0;  // or waited for gradients, all ranks
+  double worked = 0;  // work and exposed communication, all ranks
   MeasuredStep measured{.step = trace.completed_steps()};
   for (std::size_t at = 0; at < all.size(); at += rank_step_values) {
     begin = std::min(begin, all[at]);
@@ -248,7 +248,7 @@ void add_row(std::span<const Action> rows, const Action& row, const RowRecord& r
     case ActionKind::offload:
     case ActionKind::wait_offload:
     case ActionKind::reload:
-    case ActionKind::wait_reload: return;  // only in the whole
+    case ActionKind::wait_reload: return;  // counted only in forward_backward
     case ActionKind::step: of(seconds, Timer::optimizer) += all; return;
     case ActionKind::send_forward: of(seconds, Timer::forward_send) += all; return;
     case ActionKind::receive_forward:
@@ -265,7 +265,7 @@ TimerSeconds timers_of(const Trace& trace, std::int64_t step) {
   TimerSeconds seconds{};
   const auto rows = trace.rows();
   const auto records = trace.step(step);
-  double end = records.front().start;  // of what comes before the optimizer
+  double end = records.front().start;  // end of the last row before the optimizer
   for (std::size_t i = 0; i < rows.size(); ++i) {
     add_row(rows, rows[i], records[i], seconds);
     if (rows[i].kind != ActionKind::step) end = records[i].finish;
@@ -311,7 +311,7 @@ std::vector<TimerRange> TimerSums::take(Group& everyone) {
 
 namespace {
 
-/// The first of the last `steps` that are kept.
+/// The first of the last `steps` steps of which records are kept.
 std::int64_t first_of(const Trace& trace, std::int64_t steps) {
   return std::max(trace.first_kept_step(), trace.completed_steps() - steps + 1);
 }
@@ -452,7 +452,7 @@ void finish(const Event& event, const TraceSource& source) {
   await(event, source.deadline_seconds, [] { return "the message with a step's records"; });
 }
 
-/// To rank 0, one message for each step.
+/// Sends this rank's records to rank 0, one message for each step.
 void send_records(const TraceSource& source, std::int64_t steps, double offset, Stream& stream) {
   std::vector<RowRecord> records;
   const Trace& trace = source.trace;
@@ -523,7 +523,7 @@ void add_row(std::span<const Action> rows, const Action& row, const RowRecord& r
       ledger.products += spent.products;
       ledger.tp += spent.collectives;
       ledger.kernels += work - spent.products - spent.collectives;
-      ledger.bubble += record.waited;  // for a buffer that another stage has not yet read
+      ledger.bubble += record.waited;  // waiting for a buffer that another stage has not yet read
       return;
     case ActionKind::gather:
     case ActionKind::wait_gather:
@@ -539,7 +539,7 @@ void add_row(std::span<const Action> rows, const Action& row, const RowRecord& r
       (sums_embedding(rows, row.bucket) ? ledger.bubble : ledger.dp) += record.waited;
       return;
     case ActionKind::step:
-      ledger.bubble += spent.collectives;  // the norm, for which all ranks meet
+      ledger.bubble += spent.collectives;  // the collectives of the norm, where all ranks meet
       ledger.optimizer += work - spent.collectives;
       return;
     case ActionKind::reduce_embedding:
@@ -556,7 +556,7 @@ void add_row(std::span<const Action> rows, const Action& row, const RowRecord& r
   }
 }
 
-/// When a message was posted: its batch is posted as its first row begins.
+/// The time at which row `row` was posted: a batch is posted as its first row begins.
 double posted_at(const Plan& plan, std::span<const Action> rows, std::span<const RowRecord> records,
                  std::size_t row) {
   if (plan.messages.mode == MessageMode::batched) {
@@ -565,7 +565,7 @@ double posted_at(const Plan& plan, std::span<const Action> rows, std::span<const
   return records[row].start;
 }
 
-/// The times at which each send row was posted, which the ranks tell each other.
+/// The times at which all ranks posted their sends, gathered on every rank.
 class Posts {
  public:
   /// Collective.
@@ -586,7 +586,7 @@ class Posts {
     if (max_ > 0) gather_values(source.everyone, mine, times_, stream);
   }
 
-  /// When the sender of what `row` receives posted it, in rank 0's clock.
+  /// When the message that `row` of `rank` receives was posted by its sender, in rank 0's clock.
   double of(int rank, const Action& row) const {
     const bool forward =
         row.kind == ActionKind::receive_forward || row.kind == ActionKind::wait_forward;
@@ -610,12 +610,12 @@ class Posts {
  private:
   static bool is_send(const Action& row) { return is_message(row.kind) && !is_receive(row.kind); }
   const Plan& plan_;
-  std::size_t max_ = 0;  // sends of a rank
+  std::size_t max_ = 0;  // most sends of any rank
   std::vector<double> times_;
 };
 
-/// When the last message was posted that the wait of row `row` was for: a batch has its time at its
-/// first receive.
+/// The time at which the last message awaited by row `row` was posted; the first receive of a batch
+/// waits for all its messages.
 double last_post(const TraceSource& source, const Posts& posts, std::size_t row) {
   const auto rows = source.trace.rows();
   const int rank = source.everyone.rank();
@@ -642,11 +642,11 @@ void split_waits(const TraceSource& source, std::int64_t step, double offset, Le
   }
 }
 
-/// The kept step of median time; of an even number the faster one in the middle.
+/// The kept step of median time; the faster of the two middle steps if their number is even.
 std::int64_t median_step(const Trace& trace) {
   std::vector<std::pair<double, std::int64_t>> steps;
   std::int64_t step = trace.first_kept_step();
-  if (step == 1 && trace.completed_steps() > 1) ++step;  // it touches all memory first
+  if (step == 1 && trace.completed_steps() > 1) ++step;  // the first step touches all memory first
   for (; step <= trace.completed_steps(); ++step) {
     steps.emplace_back(trace.seconds_of(step), step);
   }
@@ -668,7 +668,7 @@ Ledger own_ledger(const Trace& trace, std::int64_t step) {
   const auto records = trace.step(step);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     add_row(rows, rows[i], records[i], ledger);
-    if (i > 0) ledger.bubble += records[i].start - records[i - 1].finish;  // all ranks met
+    if (i > 0) ledger.bubble += records[i].start - records[i - 1].finish;  // a barrier
   }
   ledger.rest += trace.seconds_of(step) - (records.back().finish - records.front().start);
   return ledger;

@@ -22,8 +22,8 @@ namespace trainctl {
 struct RowRecord {  // seconds of this host's steady clock
   double start = 0;
   double finish = 0;
-  double waited = 0;  // of that time, waiting for a message, a buffer or a sum
-  TimeSpent spent{};  // of that time, in matrix products and in collectives of the rank's thread
+  double waited = 0;  // part of that time spent waiting for a message, a buffer or a sum
+  TimeSpent spent{};  // part of that time in matrix products and collectives of this thread
 };
 
 /// Keeps one record per refined row of the last steps, in memory allocated before the first step.
@@ -31,52 +31,52 @@ struct RowRecord {  // seconds of this host's steady clock
 /// and are compared with the plan.
 class Trace {
  public:
-  /// Keeps the last `steps` steps of `rows`, which must outlive this object. `ranges`: on a device,
-  /// a profiler is told the name of the row that the host works on.
+  /// Keeps the last `steps` steps of `rows`, which must outlive this object. `ranges`: whether the
+  /// profiler of a device gets the name of the row that the host works on.
   Trace(std::span<const Action> rows, std::int64_t steps, bool ranges = false);
-  /// Between two steps: the coming ones have other rows. Those before are no longer kept.
+  /// Call between two steps: later steps have these rows. The records of earlier steps are dropped.
   void change_rows(std::span<const Action> rows);
 
-  /// For rows whose work is enqueued on `compute` of a device: times are when the device has come
-  /// so far, not when the host has. Of these rows, products and collectives are not told apart.
+  /// For rows whose work is enqueued on `compute` of a device: times are those at which the device
+  /// reaches a point, not the host. Products and collectives are then not timed separately.
   void follow(const Stream& compute);
 
   /// Called by the executor; allocates nothing. Rows are recorded without gaps, except for
   /// leave_out: each starts where the previous one ended, the first at begin_step.
   void begin_step();
-  /// All time since the last row was between rows.
+  /// Leaves the time since the last row out of all rows.
   void leave_out();
-  /// The next row, or the batch of messages that it begins.
+  /// Starts the next row, or the batch of messages that begins with it.
   void start_row();
-  /// All time of the current row so far was waiting.
+  /// Counts all time of the current row so far as waiting.
   void note_wait();
   void finish_row();
   /// The next `count` rows, one batch of messages, are done. Their time is recorded at the first
   /// receive, which is the only kind of message that is awaited; without a receive, at the last
   /// row.
   void finish_messages(std::size_t count);
-  /// Keeps the records of a step that was captured as a graph. Each launch sets their marks.
+  /// Keeps the records of a step that was captured as a graph. Each launch sets their time marks.
   void keep_step();
   /// Gives the kept records to a step that is a launch, whose rows the host does not execute.
   void repeat_step();
-  /// The step took so long, with what it did before and after its rows. A device is done with it.
+  /// Ends a step that took `seconds`, with work outside its rows. A device must have finished it.
   void end_step(double seconds);
 
   std::span<const Action> rows() const { return rows_; }
   std::int64_t completed_steps() const { return completed_; }
-  /// The oldest step of which all records are kept; 1 for the first of the run. With none yet of
-  /// these rows, the next one.
+  /// The oldest step of which all records are kept; 1 for the first of the run. The next step, if
+  /// no step with the current rows is complete.
   std::int64_t first_kept_step() const;
   /// The records of a kept step, one per row.
   std::span<const RowRecord> step(std::int64_t step) const;
-  /// The seconds of a kept step: what end_step was told.
+  /// The seconds of a kept step, as given to end_step.
   double seconds_of(std::int64_t step) const { return seconds_[slot_of(step)]; }
 
  private:
   void add(RowRecord record);
   void name_rows();
   void end_range();
-  /// The time on the clock, or the number of a mark.
+  /// The current time, or on a device the number of a new mark.
   double point();
   TimeSpent spent_so_far() const { return device_ == nullptr ? time_spent() : TimeSpent{}; }
   std::size_t slot_of(std::int64_t step) const {
@@ -85,21 +85,21 @@ class Trace {
 
   std::span<const Action> rows_;
   std::int64_t kept_steps_;
-  std::vector<RowRecord> ring_;  // kept_steps_ times the rows
-  std::vector<RowRecord> kept_;  // see keep_step
-  std::vector<double> seconds_;  // of the kept steps
+  std::vector<RowRecord> ring_;  // kept_steps_ * rows_.size() records
+  std::vector<RowRecord> kept_;  // records of the captured step (keep_step)
+  std::vector<double> seconds_;  // durations of the kept steps
   std::int64_t completed_ = 0;
-  std::int64_t before_ = 0;  // the part with other rows
+  std::int64_t before_ = 0;  // completed steps with other rows
   std::size_t next_ = 0;     // current row of the step
-  double mark_ = 0;          // when it started
-  TimeSpent spent_{};        // by this thread until then
-  double wait_end_ = 0;      // until when it waited
+  double mark_ = 0;          // time when that row started
+  TimeSpent spent_{};        // time spent by this thread until mark_
+  double wait_end_ = 0;      // time when its waiting ended
   const Stream* device_ = nullptr;
-  TimeMarks marks_;   // of the running step
+  TimeMarks marks_;   // marks of the running step
   double begun_ = 0;  // when mark 0 was set
   bool ranges_;
   bool in_range_ = false;
-  std::vector<std::string> names_;  // of the rows, for ranges on a device; else empty
+  std::vector<std::string> names_;  // names of the rows, for ranges on a device; else empty
 };
 
 /// The inputs of the functions below; collective over `everyone`, all ranks of the world in order.
@@ -122,14 +122,14 @@ struct MeasuredStep {
   double bubble_fraction = 0;
 };
 
-/// The last completed step; there must be one.
+/// Measures the last completed step; there must be one.
 MeasuredStep measure_last_step(const TraceSource& source);
 
 /// The number to add to this rank's clock to get rank 0's. Ranks of one host share a clock; the
-/// others' are compared as all leave a collective.
+/// clocks of other hosts are compared as all ranks leave a collective.
 double clock_offset(const TraceSource& source);
 
-/// Whether the row of a bucket waits for a tied embedding's sum.
+/// Whether the wait row of a bucket waits for a tied embedding's sum.
 bool sums_embedding(std::span<const Action> rows, int bucket);
 
 /// Rank 0 writes the records of all ranks of the last `steps` steps, as far as they are kept, to
@@ -139,28 +139,27 @@ bool sums_embedding(std::span<const Action> rows, int bucket);
 void write_trace(const std::filesystem::path& path, const TraceSource& source, std::int64_t steps);
 
 // The phases of a step under Megatron-Core's names (ModelParallelConfig.timers), from the records
-// of its rows: no other clock runs.
+// of its rows, without further timing.
 
 struct TimerName {
   std::string_view name;
-  int level = 0;  // of Megatron: 0: whole steps; 1: phases; 2: parts of each micro-batch
+  int level = 0;  // Megatron's level: 0 whole steps, 1 phases, 2 parts of each micro-batch
 };
 
-/// In the order in which they are reported. A part of a micro-batch is summed over the step,
-/// without waiting, which is in the receives. Messages that are posted together count as one
-/// receive.
+/// The phases in the order of reports. A part of a micro-batch is summed over the step without its
+/// waiting, which counts as receiving. Messages that are posted together count as one receive.
 enum class Timer : std::uint8_t {
   interval,
-  forward_backward,  // all rows before the optimizer's, gradient sums among them
+  forward_backward,  // all rows before the optimizer's, including gradient sums
   all_grads_sync,    // starting gradient sums and waiting for them
-  embedding_grads,   // the same for a tied embedding that two stages hold
+  embedding_grads,   // the sum of a tied embedding that two stages hold
   params_gather,
   optimizer,  // norm, clipping and update
   batch,
   forward_compute,
   forward_recv,
   forward_send,
-  backward_compute,  // with what is computed again
+  backward_compute,  // including recomputation
   backward_recv,
   backward_send,
 };
@@ -179,7 +178,7 @@ inline constexpr std::array<TimerName, 13> timer_names{{
     {"backward-recv", 2},
     {"backward-send", 2},
 }};
-using TimerSeconds = std::array<double, timer_names.size()>;  // by Timer
+using TimerSeconds = std::array<double, timer_names.size()>;  // one value per Timer
 
 /// The timers of a kept step of this rank. Allocates nothing.
 TimerSeconds timers_of(const Trace& trace, std::int64_t step);
@@ -196,13 +195,13 @@ struct TimerRange {  // seconds of a step, over all ranks
 /// Adds up the timers of this rank's steps, and compares the ranks' means.
 class TimerSums {
  public:
-  /// Timers up to `level`.
+  /// Reports the timers up to `level`.
   explicit TimerSums(int level) : level_(level) {}
-  /// The last step of `trace`, which must be kept.
+  /// Adds the last step of `trace`, which must be kept.
   void add(const Trace& trace);
   std::int64_t steps() const { return steps_; }
-  /// The means over the steps since the last call, of which there must be some. Timers that no rank
-  /// spends time in are left out. Collective over `everyone`.
+  /// The means over the steps since the last call; there must be at least one. Timers in which no
+  /// rank spends time are left out. Collective over `everyone`.
   std::vector<TimerRange> take(Group& everyone);
 
  private:
@@ -213,15 +212,15 @@ class TimerSums {
 
 // The measured ledger of a step (plan/cost/ledger.h), from the records of its rows.
 
-/// The ledger of a kept step of this rank, known to it alone: `bubble` has the waiting for
+/// The ledger of a kept step of this rank, from its own records: `bubble` has the waiting for
 /// messages, and `p2p` only the time for posting them.
 Ledger own_ledger(const Trace& trace, std::int64_t step);
 
 struct MeasuredLedgers {
-  std::int64_t step = 0;        // as the trace counts: of the median time, of those kept
-  std::int64_t behind = 0;      // the last one
-  std::int64_t of_steps = 0;    // that are kept
-  std::vector<double> seconds;  // of the step, by rank
+  std::int64_t step = 0;        // number of the kept step of median time
+  std::int64_t behind = 0;      // number of later steps
+  std::int64_t of_steps = 0;    // number of kept steps
+  std::vector<double> seconds;  // durations of the step, by rank
   std::vector<Ledger> by_rank;
 };
 

@@ -13,7 +13,7 @@ namespace trainctl {
 
 namespace {
 
-/// Rows of heads: [tokens, heads * head_dim] seen as [tokens * heads, head_dim].
+/// View of x [tokens, heads * head_dim] as [tokens * heads, head_dim], one row per head.
 Tensor by_head(const Tensor& x, std::int64_t head_dim) {
   return x.view({x.numel() / head_dim, head_dim});
 }
@@ -136,7 +136,7 @@ void Attention::norm_backward(const Pass& pass, const Saved& saved, const Gradie
   k_norm.backward(pass, pair.k, rows(g.dk), {}, rows(g.dk));
 }
 
-/// The largest scores of the heads that attention works on.
+/// This rank's heads in pass.largest_scores; empty if the pass does not ask for scores.
 Tensor Attention::scores_at_work(const Pass& pass, const AttentionShape& shape) const {
   if (!pass.training || pass.largest_scores.empty()) return {};
   const auto row = static_cast<std::int64_t>(layer);
@@ -186,7 +186,7 @@ Tensor Attention::output_input(const Pass& pass, const Saved& saved) const {
 
 void Attention::finish(const Pass& pass, const Saved& saved) const {
   const Tensor input = output_input(pass, saved);
-  // -> [T, H], still to be summed -> [S, H]
+  // saved.partial [T, H] is summed over the ranks into saved.y [S, H].
   leave.forward_after(pass, saved.partial, saved.y, [&](RowRange rows, const Tensor& to) {
     out.forward(pass, rows.of(input), to);
   });
@@ -267,7 +267,7 @@ void set_head_exchange(Attention& layer, const StageInput& input) {
   there.to = layer.from_heads.from = Layout::features;
 }
 
-/// `made`: heads of this rank's products.
+/// `made` is the number of heads that this rank's projections produce.
 void set_first_head(Attention& layer, const Group& tp, std::int64_t made) {
   const std::int64_t rank = layer.split == SplitBy::whole ? 0 : tp.rank();
   const std::int64_t own = layer.split == SplitBy::tokens ? made / tp.size() : made;
@@ -288,8 +288,8 @@ void set_norms(Attention& layer, const StageInput& input, const AttentionForm& f
   };
   layer.q_norm = norm(".q_norm");
   layer.k_norm = norm(".k_norm");
-  // Where several ranks hold a head of keys, it counts as often in the sums and in the features;
-  // and each of them has its part of the gradient of the same sum.
+  // A key head that several ranks hold is counted once per rank, in the sums as in the number of
+  // features; each of these ranks computes its part of the gradient of that sum.
   if (form.whole_qk_norm && layer.split == SplitBy::features && tp.group->size() > 1) {
     layer.norm_group = tp.group;
     layer.q_norm.features = layer.q.weight.value.rows() * tp.group->size();

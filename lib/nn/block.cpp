@@ -9,13 +9,13 @@ namespace trainctl {
 
 namespace {
 
-/// This rank's share of a tensor that all ranks of `group` have.
+/// This rank's equal share of the elements of x, a tensor that all ranks of `group` have.
 Tensor share_of(const Group& group, const Tensor& x) {
   const std::int64_t share = x.numel() / group.size();
   return x.view({x.numel()}).slice(group.rank() * share, (group.rank() + 1) * share);
 }
 
-/// Calls call(leg), or call() for a layer that does not run in legs.
+/// Runs call(leg) for a layer of experts, and call() for an MLP, which has no legs.
 template <class Layer, class Call>
 void in_leg(const Layer&, ExchangePhase leg, const Call& call) {
   if constexpr (std::is_same_v<Layer, Experts>) {
@@ -27,7 +27,7 @@ void in_leg(const Layer&, ExchangePhase leg, const Call& call) {
 
 }  // namespace
 
-/// From the input to the second norm.
+/// Recomputes the block's activations from its input up to the second norm.
 void Block::repeat_attention(const Pass& pass, const Saved& saved) const {
   const auto repeated = [&](BlockPart part) { return saved.form.repeats(part); };
   if (!saved.x_slice.empty()) {
@@ -53,8 +53,8 @@ void Block::repeat(const Pass& pass, const Saved& saved, ExchangePhase leg) cons
       mlp);
 }
 
-/// The projection and the second norm, in one pass over the residual stream where both are
-/// repeated.
+/// Repeats the projection and the second norm. If both are repeated, they take one pass over the
+/// residual stream.
 void Block::repeat_middle(const Pass& pass, const Saved& saved) const {
   const bool normed = saved.form.repeats(BlockPart::norm2);
   if (!saved.form.repeats(BlockPart::projection)) {

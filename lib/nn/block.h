@@ -13,26 +13,26 @@
 
 namespace trainctl {
 
-/// T tokens of this rank's part of the residual stream, H hidden.
+/// Sizes: T tokens in this rank's part of the residual stream, H hidden features.
 struct BlockSaved {
-  BlockForm form;     // which of these are repeated before B
+  BlockForm form;     // the parts of this block that are repeated before B
   Tensor x;           // [T, H] the block's input
-  Tensor x_slice;     // [T H / ranks] this rank's share of x, from F to R; or empty
-  Norm::Saved norm1;  // of x; without a norm y is x
+  Tensor x_slice;     // [T H / ranks] this rank's share of x, kept from F to R; may be empty
+  Norm::Saved norm1;  // norm of x; without a norm, its y is x
   Attention::Saved attention;
-  Norm::Saved norm2;  // of the middle: x + attention branch; without a norm y is x
-  // The norms of the branches' outputs, where there are any: x is the output, y the term that is
-  // added.
+  Norm::Saved norm2;  // norm of the middle, x + attention branch; without a norm, its y is x
+  // The norms of the branches' outputs, if the model has them: x is the branch's output, y the term
+  // added to the residual stream.
   Norm::Saved post_norm1, post_norm2;
   MlpSaved mlp;
   Tensor y;  // [T, H] the block's output: middle + MLP branch
 };
 
 struct BlockGradients {
-  Tensor dy;                       // [T, H] of the output
-  Tensor d_norm;                   // [T, H] of either norm's output
-  Tensor d_middle;                 // [T, H]
-  Tensor dx;                       // [T, H] of the input
+  Tensor dy;                       // [T, H] gradient of the output
+  Tensor d_norm;                   // [T, H] gradient of a norm's output, used for both norms
+  Tensor d_middle;                 // [T, H] gradient of the middle
+  Tensor dx;                       // [T, H] gradient of the input
   Attention::Gradients attention;  // dy is d_middle, or its masked copy with dropout
   MlpGradients mlp;                // dy is the block's dy, or its masked copy with dropout
 };
@@ -44,20 +44,20 @@ struct Block {
   using Gradients = BlockGradients;
 
   Norm norm1, norm2;            // empty without norms before the branches
-  Norm post_norm1, post_norm2;  // empty without norms after them
+  Norm post_norm1, post_norm2;  // empty without norms after the branches
   Attention attention;
   FeedForward mlp;
-  Group* group = nullptr;   // of the ranks that share a sliced input
-  float dropout = 0;        // of both branches
-  float branch_factor = 1;  // of both, where they are added to the stream
+  Group* group = nullptr;   // the ranks that share a sliced input
+  float dropout = 0;        // probability, for both branches
+  float branch_factor = 1;  // multiplies both branches as they are added to the residual stream
   std::int64_t attention_site = 0;
   std::int64_t mlp_site = 0;
 
-  /// A leg (Action::leg) is of a block with experts, here and below.
+  /// `leg` (Action::leg) selects a part of the pass of a block with experts, here and below.
   void forward(const Pass& pass, const Saved& saved,
                ExchangePhase leg = ExchangePhase::whole) const;
-  /// The parts that saved.form names, from what was kept: all that the backward passes read is
-  /// there again. `saved` are the tensors of the backward.
+  /// Recomputes the parts that saved.form names from the kept tensors, so that the backward passes
+  /// find all tensors that they read. `saved` has the tensors of the backward passes.
   void repeat(const Pass& pass, const Saved& saved, ExchangePhase leg = ExchangePhase::whole) const;
   void backward_input(const Pass& pass, const Saved& saved, const Gradients& gradients,
                       ExchangePhase leg = ExchangePhase::whole) const;
@@ -66,14 +66,14 @@ struct Block {
  private:
   void repeat_attention(const Pass& pass, const Saved& saved) const;
   void repeat_middle(const Pass& pass, const Saved& saved) const;
-  /// From the attention branch to the middle, and with `norms` the second norm.
+  /// Adds the attention branch to the residual stream; with `norms` also applies the second norm.
   void add_attention(const Pass& pass, const Saved& saved, bool norms) const;
   void drop(const Pass& pass, const Tensor& branch, std::int64_t site) const;
   void drop_branch(const Pass& pass, const Tensor& branch, std::int64_t site) const;  // and tells
   /// The gradient of a branch: dy itself, or with dropout or a factor a copy.
   void branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,
                        std::int64_t site) const;
-  /// From the gradients of a norm's output and of the residual stream to that of the norm's input.
+  /// Computes dx of a norm from d_norm (gradient of its output) and dy (of the residual stream).
   void norm_gradient(const Pass& pass, const Norm& norm, const Norm::Saved& saved,
                      const Tensor& d_norm, const Tensor& dy, const Tensor& dx) const;
 };

@@ -78,7 +78,7 @@ Embedding make_embedding(const WeightSource& weights, const ModelShape& model,
 
 namespace {
 
-/// The first `rows` columns' worth of a [.., 3, chunk] buffer, packed.
+/// View of the first elements of `buffer`, with a smaller shape for a chunk with fewer tokens.
 Tensor packed(const Tensor& buffer, Shape shape) {
   return buffer.view({buffer.numel()}).slice(0, shape.numel()).view(shape);
 }
@@ -155,7 +155,7 @@ void VocabHead::forward(const Pass& pass, const Saved& saved) const {
 }
 
 void VocabHead::backward_weight(const Pass& pass, const Saved& saved) const {
-  if (saved.kept_stats.empty()) return;  // done in F
+  if (saved.kept_stats.empty()) return;  // forward has added the gradient
   enter.forward(pass, saved.x, saved.all_x);
   const std::int64_t tokens = saved.all_x.rows();
   for (std::int64_t begin = 0; begin < tokens; begin += saved.logits.rows()) {

@@ -8,50 +8,50 @@
 
 namespace trainctl {
 
-// Token embedding, plus learned positions where the model has them, plus dropout. A table split
-// among tensor-parallel ranks gives partial rows that are summed; with a whole table, each rank
-// looks up the rows of its share of the tokens, or of all.
+// Token embedding, plus learned positions if the model has them, then dropout. If tensor-parallel
+// ranks split the table, their partial rows are summed. With a whole table, each rank looks up the
+// rows of its share of the tokens, or of all tokens.
 
 struct Embedding {
   Weight token;     // [rows, hidden]: the vocabulary, or this rank's part of it
   Weight position;  // [positions, hidden]; empty with RoPE
   std::int64_t first_row = 0;
   SplitBy split = SplitBy::whole;
-  Reshard leave;  // from the table's output to the residual stream
+  Reshard leave;  // reshards the table's output to the residual stream
   float dropout = 0;
-  float factor = 1;  // of the token's row
+  float factor = 1;  // multiplies each token's row
 
   /// Overwrites y [S, hidden], the S rows of the residual stream, and all_y [T, hidden], of the T
   /// tokens that the look-up is for: if they are those of the stream y, if fewer this rank's rows
   /// of it.
   void forward(const Pass& pass, const Tensor& y, const Tensor& all_y) const;
-  /// Adds to the gradients of the tables. dy [S, hidden] is masked and scaled in place; all_dy
-  /// [T, hidden] is as all_y.
+  /// Adds to the gradients of the tables. Masks and scales dy [S, hidden] in place. all_dy [T,
+  /// hidden] relates to dy as all_y to y.
   void backward(const Pass& pass, const Tensor& dy, const Tensor& all_dy) const;
 };
 
 Embedding make_embedding(const WeightSource& weights, const ModelShape& model,
                          const TensorParallel& tp, SplitBy split);
 
-// The last linear layer and the cross-entropy as one fused op. Logits exist for one chunk of tokens
-// at a time, and with a split vocabulary only for this rank's part, whose maxima and sums are
-// exchanged (the only layer besides Reshard that has a Group). In training, the forward pass also
-// computes the gradients, because each chunk's logits exist only then; the backward pass just
-// returns dx. A deferred weight gradient makes the logits again from the kept input and statistics.
+// The last linear layer and the cross-entropy as one fused operation. Logits exist for one chunk of
+// tokens at a time. If ranks split the vocabulary, each has logits for its part only, and they
+// exchange maxima and sums (no other layer except Reshard has a Group). In training, the forward
+// pass also computes the gradients, because a chunk's logits exist only then; the backward pass
+// returns dx. A deferred weight gradient recomputes the logits from the kept input and statistics.
 // Loss weights and scale are known in advance.
 
 struct VocabHead {
-  Weight weight;  // [rows, hidden]: the embedding's if tied; the vocabulary or this rank's part
+  Weight weight;  // [rows, hidden]: vocabulary or this rank's part; tied: the embedding's
   std::int64_t first_row = 0;
-  std::int64_t vocab = 0;  // real tokens among the rows
+  std::int64_t vocab = 0;  // real tokens among the rows of all ranks
   Group* group = nullptr;  // the ranks that share the vocabulary
   SplitBy split = SplitBy::whole;
-  bool owns_loss = true;  // one of the ranks that compute the same loss
+  bool owns_loss = true;  // true on one of the ranks that compute the same loss
   LogitForm form;
   Reshard enter;
 
-  /// S rows of the residual stream, T tokens that the head takes. If they are the same, all_x is x
-  /// and partial_dx is dx; if they are fewer, this rank's rows of these.
+  /// Sizes: S rows in this rank's part of the residual stream, T tokens that the head reads. If T
+  /// is S, all_x is x and partial_dx is dx. If T is less, these are this rank's rows of x and dx.
   struct Saved {
     Tensor x;           // [S, hidden]
     Tensor all_x;       // [T, hidden] temporary
@@ -60,24 +60,24 @@ struct VocabHead {
     Tensor logits;      // [chunk, rows], temporary
     Tensor stats;       // [3, chunk] fp32, temporary: row maximum, row sum, target
     Tensor all_stats;   // [ranks, 3, chunk] fp32, temporary; with one rank, the memory of stats
-    Tensor kept_stats;  // [3 T] fp32: of each chunk, for backward_weight; may be empty
+    Tensor kept_stats;  // [3 T] fp32: statistics of all chunks, for backward_weight; may be empty
   };
 
-  /// Adds to pass.state->loss_sum; in training writes dx and adds the weight gradient, unless
-  /// kept_stats is there to make it later.
+  /// Adds to pass.state->loss_sum. In training also writes dx, and adds the weight gradient unless
+  /// kept_stats is given, which defers it to backward_weight.
   void forward(const Pass& pass, const Saved& saved) const;
-  /// Adds the weight gradient that forward has left: makes the logits again from x.
+  /// Adds a deferred weight gradient: recomputes the logits from x.
   void backward_weight(const Pass& pass, const Saved& saved) const;
-  /// Tokens [begin, end) of a micro-batch: one chunk.
+  /// One chunk: tokens [begin, end) of a micro-batch.
   struct Chunk;
   Chunk chunk_of(const Pass& pass, const Saved& saved, std::int64_t begin) const;
-  /// Replaces the logits by their gradient.
+  /// Replaces the logits of a chunk by their gradient.
   void gradient(const Pass& pass, const Chunk& chunk, bool counts_loss) const;
-  /// Stored logits (LogitForm) [tokens, rows] of x [tokens, hidden], for generation.
+  /// Writes logits [tokens, rows] of x [tokens, hidden] for generation, without cap and scale.
   void logits(const Pass& pass, const Tensor& x, const Tensor& logits) const;
 };
 
-/// The form in which the model stores its logits.
+/// The scale and the cap that the model applies to its logits.
 LogitForm logit_form(const ModelShape& model);
 
 VocabHead make_vocab_head(const WeightSource& weights, const ModelShape& model,

@@ -12,13 +12,13 @@ namespace trainctl {
 
 namespace {
 
-/// The transfers of a pass that are under way.
+/// The transfers of one pass that have not completed.
 struct InFlight {
-  std::vector<Event> arrivals;  // when each chunk has come
-  Event returned;               // and the last one is back
+  std::vector<Event> arrivals;  // one per chunk, recorded when its rows have arrived
+  Event returned;               // recorded when the last chunk's results are back
 };
 
-/// Kept by the thread, so that a step allocates nothing.
+/// Reused by the thread, so that a step allocates nothing.
 InFlight& under_way(ExpertPass direction) {
   thread_local std::array<InFlight, 2> both;
   return both[static_cast<std::size_t>(direction)];
@@ -37,12 +37,12 @@ ExpertCounts counts_of(const ExpertGroups& groups, const RoutedRows& routed) {
   return counts;
 }
 
-/// Rows of one fp32 element.
+/// Whether `way` has rows of one fp32 element: weights of choices.
 bool are_weights(const ExchangedTensor& way) {
   return way.rows.shape[1] == 1 && way.rows.dtype == DType::f32;
 }
 
-/// Where the order of the slots is kept on the way.
+/// The buffer that holds the rows to send, ordered by slot.
 Tensor in_slots(const RoutedRows& routed, const ExchangedTensor& way) {
   const Tensor& all = are_weights(way) ? routed.sent_weight : routed.sent;
   return all.view({all.shape[0], way.rows.shape[1]});
@@ -98,7 +98,7 @@ void ExpertExchange::share_counts() const {
   if (!alone()) find_places();
 }
 
-/// The copy of an earlier micro-batch's places is over, since the counts came after it.
+/// Earlier copies from routed_.places are complete, because the counts were awaited after them.
 void ExpertExchange::find_places() const {
   std::int32_t* place = routed_.places.as<std::int32_t>();
   for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
@@ -120,15 +120,15 @@ void ExpertExchange::find_places() const {
   }
 }
 
-/// The tensors through which a chunk of one tensor passes where other ranks hold experts or parts
-/// of experts.
+/// The tensors through which a chunk of one exchanged tensor passes, if other ranks hold experts or
+/// parts of experts.
 struct ExpertExchange::ExchangeRun {
-  Tensor sent;      // in the order of the slots
-  Tensor gathered;  // what has come to each part, rank after rank, in the room for it
-  Tensor place;     // of the gathered among the rows; -1: nothing
-  Tensor own;       // of the gathered, this part's room
-  Tensor received;  // of that, what has come
-  std::span<const std::int64_t> to, from;  // elements for each rank, and of each
+  Tensor sent;      // rows of this rank, ordered by slot
+  Tensor gathered;  // received rows of all parts, ordered by rank, each part padded to room()
+  Tensor place;     // destination row of each gathered row; -1 for padding
+  Tensor own;       // this part's range of `gathered`
+  Tensor received;  // the rows of `own` without padding
+  std::span<const std::int64_t> to, from;  // elements sent to and received from each rank
 };
 
 ExpertExchange::ExchangeRun ExpertExchange::through(const ExchangedTensor& way,

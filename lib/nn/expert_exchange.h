@@ -12,19 +12,19 @@
 
 namespace trainctl {
 
-// How many rows each rank sends to each expert, and where they lie on their way in chunks: of the n
-// rows that a rank sends to an expert chunk c has those from n c / chunks to n (c + 1) / chunks.
+// The number of rows that each rank sends to each expert, and their ranges in chunks: of the n rows
+// that a rank sends to an expert, chunk c has rows n c / chunks to n (c + 1) / chunks.
 
-/// The experts of rank r of `ranks` are those from r x held() on. Each is cut into `parts`, on
-/// ranks that each get other tokens and gather those of all. Senders are numbered rank after rank
-/// of part after part.
+/// Rank r of `ranks` holds the experts from r x held() on. Each expert is cut into `parts`, held by
+/// ranks that get different tokens and gather the tokens of all parts. A sender is numbered part x
+/// ranks + rank.
 struct ExpertCounts {
   const std::int64_t* counts = nullptr;  // [parts x ranks, experts]
   std::int64_t ranks = 1;
   std::int64_t parts = 1;
   std::int64_t experts = 0;
   std::int64_t chunks = 1;
-  std::int64_t rank = 0, part = 0;  // of this one
+  std::int64_t rank = 0, part = 0;  // indices of this process
 
   std::int64_t held() const { return experts / ranks; }
   std::int64_t senders() const { return parts * ranks; }
@@ -35,7 +35,7 @@ struct ExpertCounts {
   std::int64_t of(std::int64_t from, std::int64_t expert) const {
     return counts[from * experts + expert];
   }
-  /// The part of these rows in the chunks before `chunk`, and in it.
+  /// The number of these rows in the chunks before `chunk`; in() counts those in `chunk` itself.
   std::int64_t before(std::int64_t from, std::int64_t expert, std::int64_t chunk) const {
     return of(from, expert) * chunk / chunks;
   }
@@ -43,7 +43,7 @@ struct ExpertCounts {
     return before(from, expert, chunk + 1) - before(from, expert, chunk);
   }
 
-  /// Rows from all senders to one of the experts held here, in the chunks before `chunk`.
+  /// Rows from all senders to one expert held here, in the chunks before `chunk`.
   std::int64_t come_before(std::int64_t held_expert, std::int64_t chunk) const {
     std::int64_t rows = 0;
     for (std::int64_t from = 0; from < senders(); ++from) {
@@ -57,19 +57,21 @@ struct ExpertCounts {
     for (std::int64_t e = 0; e < held(); ++e) rows += in(from, to_rank * held() + e, chunk);
     return rows;
   }
-  /// Rows of a chunk that come to a part of the experts held here, before the parts gather them.
+  /// Rows of a chunk that arrive at one part of the experts held here, before the parts gather
+  /// them.
   std::int64_t come_to(std::int64_t to_part, std::int64_t chunk) const {
     std::int64_t rows = 0;
     for (std::int64_t r = 0; r < ranks; ++r) rows += between(sender(to_part, r), rank, chunk);
     return rows;
   }
-  /// The most of them for any part: each has so much room in what is gathered.
+  /// The largest come_to() of any part. Each part gets this many rows in the gathered buffer.
   std::int64_t room(std::int64_t chunk) const {
     std::int64_t rows = 0;
     for (std::int64_t p = 0; p < parts; ++p) rows = std::max(rows, come_to(p, chunk));
     return rows;
   }
-  /// This sender's rows, and the room of all parts, in the chunks before `chunk`.
+  /// Rows in the chunks before `chunk`: those that this sender sends. room_before() has those of
+  /// all parts, with padding.
   std::int64_t sent_before(std::int64_t chunk) const {
     std::int64_t rows = 0;
     for (std::int64_t e = 0; e < experts; ++e) rows += before(own(), e, chunk);
@@ -82,23 +84,22 @@ struct ExpertCounts {
   }
 };
 
-// How rows get to the ranks of their experts and back, in chunks: while the experts work on a
-// chunk, others are on their way. On the rank of its expert a row lies with those of the same
-// expert, there chunk after chunk, and in each in the order of the ranks that sent them and of
-// their tokens. Ranks that hold parts of the same experts gather the rows that come to each rank,
-// and sum the results of all.
+// Sends rows to the ranks of their experts and back, in chunks: while the experts work on one
+// chunk, other chunks are in transit. On its expert's rank, a row is stored with the rows of the
+// same expert, ordered by chunk, then by sending rank, then by token. Ranks that hold parts of the
+// same experts gather the rows that arrive at each rank, and sum their results.
 
-/// A tensor that is exchanged: `rows` on the ranks of the experts; `of_choices` has a row for each
-/// choice, or (k fewer) for each token. Rows of one fp32 element are weights.
+/// An exchanged tensor: `rows` on the ranks of the experts; `of_choices` on the tokens' ranks, with
+/// one row per choice, or per token (k times fewer). Rows of one fp32 element are weights.
 struct ExchangedTensor {
   Tensor of_choices, rows;
 };
 
-/// Which passes: in each direction one may have rows on their way.
-enum class ExpertPass : std::uint8_t { forward, backward };  // F; R and B
+/// The direction of a pass. Each direction may have one exchange in flight.
+enum class ExpertPass : std::uint8_t { forward, backward };  // forward: F; backward: R and B
 
-/// The exchange of one pass through a layer whose router has chosen. Over a group of one rank rows
-/// go from the tokens to the experts directly, in one chunk.
+/// The exchange of one pass through a layer whose router has chosen experts. In a group of one
+/// rank, rows are copied from tokens to experts directly, in one chunk.
 class ExpertExchange {
  public:
   ExpertExchange(const Pass& pass, const ExpertGroups& groups, const RoutedRows& routed,
@@ -106,11 +107,10 @@ class ExpertExchange {
 
   /// All chunks. Here and below a range of chunks is one of their numbers.
   RowRange all() const { return {0, counts_.chunks}; }
-  /// The range of this rank's tokens that it sends.
+  /// The range of this rank's tokens whose rows it sends.
   RowRange sent() const;
-  /// Where routed.sent_counts has this rank's own; share_counts() then gets those of the others,
-  /// and waits until all of them are in routed.counts: what follows depends on how many rows there
-  /// are.
+  /// This rank's row of routed.sent_counts. share_counts() gathers the rows of the other ranks and
+  /// waits until routed.counts has every row, because all later sizes depend on these counts.
   Tensor local_counts() const {
     return routed_.sent_counts.slice(counts_.own(), counts_.own() + 1);
   }
@@ -119,7 +119,7 @@ class ExpertExchange {
   /// order.
   template <class Body>
   void for_each(const RowRange& chunks, const Body& body) const {
-    std::int64_t first = 0;  // row of the expert
+    std::int64_t first = 0;  // the expert's first row
     for (std::int64_t expert = 0; expert < counts_.held(); ++expert) {
       const std::int64_t begin = first + counts_.come_before(expert, chunks.begin);
       const std::int64_t end = first + counts_.come_before(expert, chunks.end);
@@ -127,7 +127,7 @@ class ExpertExchange {
       first += counts_.come_before(expert, counts_.chunks);
     }
   }
-  /// Calls body(RowRange) with the rows of for_each() joined into few ranges.
+  /// Calls body(RowRange) for the rows of for_each(), with adjacent rows joined into one range.
   template <class Body>
   void for_ranges(const RowRange& chunks, const Body& body) const {
     RowRange range;
@@ -166,20 +166,20 @@ class ExpertExchange {
 
   bool alone() const { return counts_.senders() == 1; }
   Stream& wire() const { return groups_.beside != nullptr ? *groups_.beside : *pass_.ops->stream; }
-  /// Between ranks that hold parts of the same experts.
+  /// The gather and sum over the ranks that hold parts of the same experts.
   Reshard parts() const;
-  /// This rank's share of the tokens, or of their choices, of a tensor that has all of them.
+  /// This rank's share of x, a tensor with the rows of all tokens or of all choices.
   Tensor share_of(const Tensor& x) const;
   Tensor slots_of(const Tensor& share) const;
-  /// From the counts to where the rows that come here go.
+  /// Computes the destination of each row that arrives here from the counts.
   void find_places() const;
-  /// Each chunk of the tokens' rows, as the wire is free.
+  /// Sends all chunks of the tokens' rows, one after the other, on wire().
   void send(std::span<const ExchangedTensor> ways) const;
-  /// Moves the arrived values of a chunk to its rows.
+  /// Copies the arrived rows of a chunk to their places in `rows`.
   void take(std::span<const ExchangedTensor> ways, std::int64_t chunk) const;
-  /// The rows of a chunk back to the ranks of their tokens.
+  /// Sends the results of a chunk back to the ranks of their tokens.
   void give(std::span<const ExchangedTensor> ways, std::int64_t chunk) const;
-  /// Waits for all of them.
+  /// Waits for all results and adds up the choices of each token.
   void finish(std::span<const ExchangedTensor> ways) const;
   ExchangeRun through(const ExchangedTensor& way, std::int64_t chunk) const;
 

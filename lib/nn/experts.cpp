@@ -53,7 +53,7 @@ RouterRule router_rule(const ModelShape& model) {
 
 namespace {
 
-/// A number for each token.
+/// x as a vector: one number per token.
 Tensor numbers(const Tensor& x) { return x.view({x.numel()}); }
 
 }  // namespace
@@ -91,7 +91,7 @@ void SharedExperts::project(const Pass& pass, const MlpSaved& saved, bool accumu
 void SharedExperts::backward_input(const Pass& pass, const MlpSaved& saved, const MlpGradients& g,
                                    bool accumulate) const {
   const SharedRows& rows = saved.shared;
-  const Tensor& d_act = gate.empty() ? g.shared_dup : g.shared_dgate;  // of `scaled` and of `act`
+  const Tensor& d_act = gate.empty() ? g.shared_dup : g.shared_dgate;  // of scaled, then of act
   Linear{down, {}}.backward_input(pass, g.all_dy, d_act);
   if (!router.empty()) {
     scale_rows_backward(*pass.ops, {.x = rows.act,
@@ -139,10 +139,10 @@ static_assert(Layer<Experts>);
 
 namespace {
 
-/// Numbers as rows of one element.
+/// x as a matrix with one column.
 Tensor column(const Tensor& x) { return x.view({x.numel(), 1}); }
 
-/// The tokens and the weights of their choices.
+/// The tensors sent to the experts: the tokens, and the weights of their choices.
 std::array<ExchangedTensor, 2> to_experts(const Tensor& x, const RoutedRows& routed) {
   return {ExchangedTensor{x, routed.rows}, {column(routed.weight), column(routed.row_weight)}};
 }
@@ -155,7 +155,7 @@ RowOrder Experts::order_of(const Saved& saved) const {
   return order;
 }
 
-/// Tokens of a group of `size` in the sequences of this pass.
+/// Tokens of a routing or capacity group, where `size` is given for full-length sequences.
 std::int64_t Experts::group_of(const Saved& saved, std::int64_t size) const {
   if (size == 0) return saved.routed.all_logits.shape[0];
   return group_at_length(size, groups.order.tokens.seq_length, order_of(saved).tokens.seq_length);
@@ -166,12 +166,12 @@ Tensor Experts::choices(const Saved& saved) const {
   return saved.routed.choices.slice(0, count * rule.choice.counted(saved.routed.chosen.shape[1]));
 }
 
-/// The row of this rank's first token among those of all routers.
+/// The index of this rank's first token among the tokens of all ranks of groups.routers.
 std::int64_t Experts::first_row(const Saved& saved) const {
   return groups.routers == nullptr ? 0 : groups.routers->rank() * saved.routed.logits.shape[0];
 }
 
-/// The rows of `all` tokens that are in this rank's part of the residual stream.
+/// The rows of `all` (one row per token) for this rank's part of the residual stream.
 Tensor Experts::local_rows(const Saved& saved, const Tensor& all) const {
   const std::int64_t rows = saved.x.rows();
   if (all.rows() == rows) return all;
@@ -184,7 +184,7 @@ Tensor Experts::wide_input(const Pass& pass, const Saved& saved) const {
   return saved.routed.wide;
 }
 
-/// -> routed.logits, and shared.logit where the shared experts have a gate.
+/// Writes the routers' logits: routed.logits, and shared.logit if the shared experts have a gate.
 void Experts::score(const Pass& pass, const Saved& saved) const {
   const Tensor wide = wide_input(pass, saved);
   const auto multiply = [&](const Weight& weight, const Tensor& logits) {
@@ -281,7 +281,7 @@ void Experts::activate(const Pass& pass, const Saved& saved) const {
   activate(pass, saved, exchange(pass, saved).all());
 }
 
-/// act -> routed.scaled
+/// Writes routed.scaled: act times the weight of each row's choice.
 void Experts::scale_act(const Pass& pass, const Saved& saved, const RowRange& chunks) const {
   const RoutedRows& routed = saved.routed;
   exchange(pass, saved).for_ranges(chunks, [&](const RowRange& range) {
@@ -291,7 +291,7 @@ void Experts::scale_act(const Pass& pass, const Saved& saved, const RowRange& ch
   });
 }
 
-/// act -> routed.out
+/// Writes routed.out, the experts' outputs, from act.
 void Experts::project(const Pass& pass, const Saved& saved, const RowRange& chunks) const {
   const RoutedRows& routed = saved.routed;
   scale_act(pass, saved, chunks);
@@ -304,7 +304,7 @@ void Experts::project(const Pass& pass, const Saved& saved, const RowRange& chun
   });
 }
 
-/// Adds the router's statistics to those of the step.
+/// Adds this layer's routing statistics to the statistics of the step.
 void Experts::add_statistics(const Pass& pass, const Saved& saved) const {
   if (!pass.training || pass.router_sums.empty()) return;
   const Tensor sums = pass.router_sums.slice(layer, layer + 1);
@@ -346,11 +346,11 @@ void Experts::forward(const Pass& pass, const Saved& saved, ExchangePhase leg) c
   add(*pass.ops, {.a = saved.y, .b = saved.shared.y, .y = saved.y});
 }
 
-/// g.d_rows -> the gradients of `up` and `gate`, and of the weights of the choices.
+/// Computes the gradients of `up`, `gate` and the choices' weights from g.d_rows.
 void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g,
                                   const RowRange& chunks) const {
   const RoutedRows& routed = saved.routed;
-  const Tensor& d_act = gated() ? g.dgate : g.dup;  // the gradient of `scaled`, then of `act`
+  const Tensor& d_act = gated() ? g.dgate : g.dup;  // gradient of `scaled`, then of `act`
   const ExpertExchange parts = exchange(pass, saved);
   parts.for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
     layer_of(down, expert).backward_input(pass, rows.of(g.d_rows), rows.of(d_act));
@@ -374,7 +374,7 @@ void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gr
   if (!up.bias.empty()) add_biases(pass, saved, g, chunks);
 }
 
-/// The gradients of the biases, and what the last one adds to that of the weights of the choices.
+/// Adds the gradients of the biases, and the share of the bias of `down` in d_row_weight.
 void Experts::add_biases(const Pass& pass, const Saved& saved, const Gradients& g,
                          const RowRange& chunks) const {
   exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
@@ -390,7 +390,7 @@ void Experts::add_biases(const Pass& pass, const Saved& saved, const Gradients& 
   });
 }
 
-/// -> routed.out: the gradient of `rows`.
+/// Writes the gradient of `rows` to routed.out.
 void Experts::backward_rows(const Pass& pass, const Saved& saved, const Gradients& g,
                             const RowRange& chunks) const {
   exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
@@ -401,9 +401,9 @@ void Experts::backward_rows(const Pass& pass, const Saved& saved, const Gradient
   });
 }
 
-/// routed.weight, which has the gradient of the weights -> g.d_logits. Ranks along tp that hold
-/// parts of experts have parts of that gradient, but the router's own losses are those of this
-/// rank's rows.
+/// Computes g.d_logits from the gradient of the choices' weights, which routed.weight holds here.
+/// Ranks along tp with parts of experts have partial sums of that gradient, but add the router's
+/// own losses for their own rows only.
 void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const RoutedRows& routed = saved.routed;
   router_backward(*pass.ops, {.logits = routed.logits,
@@ -431,7 +431,7 @@ void Experts::backward_router(const Pass& pass, const Saved& saved, const Gradie
   if (pass.routed_back) pass.routed_back(layer, pass.stream.global_token, g.d_logits);
 }
 
-/// g.dx += the gradient of the input of the router, and of the shared experts' gate.
+/// Adds the gradients of the inputs of the router and of the shared experts' gate to g.dx.
 void Experts::add_router_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const bool direct = g.dx.dtype == DType::f32;
   const Tensor& wide = direct ? g.dx : saved.routed.wide;
@@ -504,7 +504,7 @@ Experts make_experts(const StageInput& input, std::int64_t layer) {
   if (model.gated_mlp) made.gate = make_linear(weights, experts + "gate", biases);
   made.up = make_linear(weights, experts + "up", biases);
   made.down = make_linear(weights, experts + "down", biases);
-  made.down.adds_bias = false;  // not in its product
+  made.down.adds_bias = false;  // added by bias_rows instead
   LayerShare share = input.tp.share({});
   share.exchange.by_stream = input.experts.by_stream;
   const Exchanges exchanges = expert_exchanges(layer_form(model, layer), share);

@@ -1,4 +1,4 @@
-// The feed-forward layer of experts, with its router and its shared experts.
+// A feed-forward layer of experts, with its router and its shared experts.
 #pragma once
 
 #include "nn/expert_exchange.h"
@@ -11,9 +11,9 @@ namespace trainctl {
 
 struct StageInput;
 
-/// The rule by which routers of a model decide about tokens, and their losses (ops/router.h).
+/// How a model's routers choose experts for tokens, and their losses' weights (ops/router.h).
 struct RouterRule {
-  std::int64_t group = 0;  // tokens of a routing group; 0: all of the pass
+  std::int64_t group = 0;  // tokens of a routing group; all tokens of the pass if 0
   RouterCapacity capacity{};
   RouterChoice choice{};
   float balance_factor = 0;
@@ -22,53 +22,53 @@ struct RouterRule {
 
 RouterRule router_rule(const ModelShape& model);
 
-// The shared experts are an MLP for all tokens, whose output is added to that of the routed
-// experts. With a gate it is multiplied by the sigmoid of one product of the token's input, which
-// is a router with one column (Qwen2-MoE). Ranks along tp hold a part of its width.
+// The shared experts are one MLP for all tokens. Its output is added to the output of the routed
+// experts. If it has a gate, its output is multiplied by the sigmoid of the product of the token's
+// input and `router`, which has one output (Qwen2-MoE). Ranks along tp hold parts of its width.
 
 struct SharedExperts {
-  Weight router;  // [1, hidden] fp32: of the gate; or empty
+  Weight router;  // [1, hidden] fp32, of the gate; empty without a gate
   Activation activation = Activation::gelu;
   GateForm gate_form{};
-  Weight gate, up, down;  // [F, hidden] and [hidden, F]; `gate` of a gated MLP; no `up`: there are
-                          // no shared experts
+  Weight gate, up, down;  // [F, hidden], `down` [hidden, F]; gate is empty in an ungated MLP, up
+                          // without shared experts
 
   bool empty() const { return up.empty(); }
-  /// From all_x to shared.up (and shared.gate).
+  /// Writes shared.up (and shared.gate) from all_x.
   void widen(const Pass& pass, const MlpSaved& saved) const;
   void activate(const Pass& pass, const MlpSaved& saved) const;
-  /// Their output, this rank's part of the sum over tp, -> saved.partial, or added to it.
+  /// Writes this rank's part of the output's sum over tp to saved.partial, or adds it there.
   void project(const Pass& pass, const MlpSaved& saved, bool accumulate) const;
-  /// From all_dy to the gradients of shared.up, shared.gate and shared.logit; that of all_x ->
-  /// partial_dx, or added to it.
+  /// Computes the gradients of shared.up, shared.gate and shared.logit from all_dy, and writes the
+  /// gradient of all_x to partial_dx, or adds it there.
   void backward_input(const Pass& pass, const MlpSaved& saved, const MlpGradients& g,
                       bool accumulate) const;
-  /// Adds the gradients of the three matrices. Needs all_x.
+  /// Adds the gradients of the three matrices. Reads all_x.
   void backward_weight(const Pass& pass, const MlpSaved& saved, const MlpGradients& g) const;
 
  private:
-  /// act, times the gate where there is one.
+  /// The activations `act`, times the gate if there is one.
   Tensor scaled(const Pass& pass, const MlpSaved& saved) const;
 };
 
-/// `name` is "layers.N.moe". Empty where the model has none.
+/// `name` is "layers.N.moe". The result is empty if the model has no shared experts.
 SharedExperts make_shared_experts(const WeightSource& weights, const ModelShape& model,
                                   const std::string& name);
 
-// A feed-forward layer of experts. A router chooses some of them for each token; each is act(up)
-// or act(gate) * up, times the token's weight for it, -> down. Ranks along ep hold different
-// experts and exchange rows; ranks along tp hold a part of each expert's width, and all of them see
-// all tokens, or they hold whole experts and each sends the tokens of its own part of the residual
-// stream.
+// A feed-forward layer of experts. A router chooses some experts for each token. An expert computes
+// act(up) or act(gate) * up, multiplies it by the token's weight for this expert, and applies
+// `down`. Ranks along ep hold different experts and exchange rows. Ranks along tp hold parts of
+// each expert's width and see all tokens, or they hold whole experts and each sends the tokens of
+// its own part of the residual stream.
 
 struct Experts {
   using Saved = MlpSaved;
   using Gradients = MlpGradients;
 
   Weight router;  // [experts, hidden] fp32
-  Weight bias;    // [experts] fp32, of the choice; or empty
-  // The weights of the experts held here: [L, F, hidden] and [L, hidden, F], biases [L, F] and [L,
-  // hidden]; gate may be empty. The bias of `down` is multiplied by the weight of the choice.
+  Weight bias;    // [experts] fp32, used only to choose; may be empty
+  // The weights of the L experts held here: [L, F, hidden], `down` [L, hidden, F], biases [L, F]
+  // and [L, hidden]; gate may be empty. Weights of choices multiply the bias of `down`.
   Linear gate, up, down;
   Activation activation = Activation::gelu;
   GateForm gate_form{};
@@ -76,12 +76,12 @@ struct Experts {
   Reshard enter, leave;
   ExpertGroups groups;
   RouterRule rule;
-  std::int64_t layer = 0;  // its row in Pass::router_sums
+  std::int64_t layer = 0;  // the layer's row in Pass::router_sums
 
   void forward(const Pass& pass, const Saved& saved,
                ExchangePhase leg = ExchangePhase::whole) const;
-  /// From x and all_x, which is gathered if `gathers`, to `up` (and `gate`): routing, the exchange,
-  /// the first products.
+  /// From x and all_x (gathered here if `gathers`) to `up` and `gate`: routes, sends the rows to
+  /// the experts, and makes the first products.
   void widen(const Pass& pass, const Saved& saved, bool gathers,
              ExchangePhase leg = ExchangePhase::whole) const;
   void activate(const Pass& pass, const Saved& saved) const;

@@ -74,7 +74,7 @@ void Linear::backward_whole_weight(const Pass& pass, const Tensor& dy, const Ten
 
 namespace {
 
-/// dy^T x, added to the gradient or, with weight.apart, written there.
+/// The product dy^T x: overwrites weight.apart if that is given, else adds to the gradient.
 Matmul gradient_product(const Weight& weight, const Tensor& dy, const Tensor& x) {
   const Tensor& gradient = weight.gradient;
   const bool direct = weight.apart.empty();
@@ -87,7 +87,7 @@ Matmul gradient_product(const Weight& weight, const Tensor& dy, const Tensor& x)
           .varies = weight.rows_vary};
 }
 
-/// Up to max_together products, without memory of the heap.
+/// A list of up to max_together products, without heap allocations.
 class Batch {
  public:
   void add(const Matmul& product, const Tensor& sums) {
@@ -120,7 +120,7 @@ void backward_parameters_together(const Pass& pass, const Tensor& x,
     if (layer.weight.empty()) continue;
     if (layer.weight.apart.empty()) {
       batch.add(gradient_product(layer.weight, dy, x), layer.bias.gradient);
-    } else {  // all of them have the same memory apart
+    } else {  // these layers may share one `apart` buffer
       layer.backward_parameters(pass, dy, x);
     }
   }

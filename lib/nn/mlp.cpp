@@ -11,14 +11,14 @@ static_assert(Layer<Mlp>);
 
 namespace {
 
-/// act -> y: [T, F] -> [T, H], still to be summed -> [S, H]
+/// Writes y from act: [T, F] -> partial [T, H], which the ranks sum -> y [S, H].
 void narrow(const Pass& pass, const Linear& down, const Reshard& leave, const MlpSaved& saved) {
   leave.forward_after(pass, saved.partial, saved.y, [&](RowRange rows, const Tensor& to) {
     down.forward(pass, rows.of(saved.act), to);
   });
 }
 
-/// The gradient of y -> that of rows of act, by input(RowRange).
+/// Adds the bias gradient, and calls input(RowRange) for the rows of all_dy as they are gathered.
 template <class Input>
 void narrow_backward(const Pass& pass, const Linear& down, const Reshard& leave,
                      const MlpGradients& g, const Input& input) {
@@ -61,7 +61,7 @@ void Mlp::add_first_weights(const Pass& pass, const Saved& saved, const Gradient
   backward_parameters_together(pass, saved.all_x, {{up, g.dup}, {gate, g.dgate}});
 }
 
-/// From the gradient of y to those of up and gate.
+/// Computes the gradients of up and gate from the gradient of y.
 void Mlp::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const Tensor& d_act = gated() ? g.dgate : g.dup;
   narrow_backward(pass, down, leave, g, [&](RowRange rows) {

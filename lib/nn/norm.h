@@ -7,23 +7,23 @@
 namespace trainctl {
 
 struct Norm {
-  Weight weight;  // [hidden] fp32, or empty: RMSNorm without weights
-  Weight bias;    // [hidden] fp32, or empty: RMSNorm
+  Weight weight;  // [hidden] fp32; empty in RMSNorm without weights
+  Weight bias;    // [hidden] fp32; empty in RMSNorm
   float epsilon = 1e-5F;
-  float branch_factor = 1;     // of what is added to the residual before
-  bool zero_centered = false;  // 1 + weight
+  float branch_factor = 1;     // multiplies the branch before the residual is added
+  bool zero_centered = false;  // multiplies by 1 + weight instead of weight
   bool weighted = true;
-  std::int64_t features = 0;  // of a row of all ranks, where they divide rows
+  std::int64_t features = 0;  // features of a whole row, if ranks divide rows
 
   struct Saved {
     Tensor x;           // [rows, hidden] the input of the norm; written if there is a residual
     Tensor y;           // [rows, hidden]
     Tensor mean, rstd;  // [rows] fp32; mean is empty for RMSNorm
-    Tensor sums{};      // [rows] fp32 where ranks divide rows: what add_up left, summed over them
+    Tensor sums{};      // [rows] fp32 if ranks divide rows: result of add_up, summed over ranks
   };
 
   bool empty() const { return weighted && weight.empty(); }
-  /// saved.sums = this rank's part of the sums that the forward needs, or with dy the backward.
+  /// Writes this rank's part of the sums that forward needs, or with dy backward, to saved.sums.
   void add_up(const Pass& pass, const Saved& saved, const Tensor& dy) const;
   /// y = norm(x).
   void forward(const Pass& pass, const Saved& saved) const;

@@ -15,7 +15,7 @@ void copy(const Pass& pass, const Tensor& x, const Tensor& y) {
   if (x.data != y.data) pass.ops->stream->copy(y, x);
 }
 
-/// Casts x to fp32, sums it and casts the result, or this rank's rows, to y.
+/// Casts x to fp32 and sums it over the ranks; casts the sum, or this rank's part, to y.
 void sum_in_fp32(const Pass& pass, Group& group, const Tensor& wide, const Tensor& x,
                  const Tensor& y) {
   cast(*pass.ops, {.x = x, .y = wide});
@@ -28,7 +28,7 @@ void sum_in_fp32(const Pass& pass, Group& group, const Tensor& wide, const Tenso
   cast(*pass.ops, {.x = own, .y = y});
 }
 
-/// A reduce-scatter in fp32 in the order of `stream`.
+/// Reduce-scatters x to y in fp32, in the order of `stream`.
 void scatter_in_fp32(const OpContext& ops, Group& group, const Tensor& wide, const Tensor& x,
                      const Tensor& y, Stream& stream) {
   OpContext there = ops;
@@ -46,14 +46,14 @@ struct Transition {
   Layout from, to;
 };
 
-/// [T, F] of this rank's tokens to [ranks T, F / ranks] of all tokens, and back.
+/// Exchanges [T, F] of this rank's tokens for [ranks T, F / ranks] of all tokens, or the reverse.
 void exchange(const Pass& pass, const Reshard& reshard, Layout from, const Tensor& x,
               const Tensor& y) {
   Group& group = *reshard.group;
   Stream& stream = *pass.ops->stream;
   const std::int64_t ranks = group.size();
   const Tensor packed = reshard.packed.view({reshard.packed.numel()}).slice(0, x.numel());
-  thread_local std::vector<std::int64_t> counts;  // so that a step allocates nothing
+  thread_local std::vector<std::int64_t> counts;  // thread_local so that a step allocates nothing
   counts.assign(static_cast<std::size_t>(ranks), x.numel() / ranks);
   if (from == Layout::tokens) {
     swap_blocks(*pass.ops, {.x = x, .y = packed, .rows = x.rows(), .columns = ranks});
@@ -63,8 +63,8 @@ void exchange(const Pass& pass, const Reshard& reshard, Layout from, const Tenso
   swap_blocks(*pass.ops, {.x = packed, .y = y, .rows = ranks, .columns = y.rows()});
 }
 
-/// The exchange by gathers. Each rank's part goes by blocks, one for each rank, of which this one
-/// takes its own.
+/// Like exchange(), but by an all-gather: each rank gathers all blocks of all ranks, and copies its
+/// own out of them.
 void exchange_gathered(const Pass& pass, const Reshard& reshard, Layout from, const Tensor& x,
                        const Tensor& y) {
   Group& group = *reshard.group;
@@ -87,7 +87,7 @@ void exchange_gathered(const Pass& pass, const Reshard& reshard, Layout from, co
     return take_own(y);
   }
   group.all_gather(x, all, stream);
-  take_own(all);  // a block never goes behind one that is still to be taken
+  take_own(all);  // safe in place: no copy overwrites a block that is read later
   const Tensor packed = all.slice(0, y.numel());
   swap_blocks(*pass.ops, {.x = packed, .y = y, .rows = ranks, .columns = y.rows()});
 }

@@ -1,5 +1,5 @@
-// The communicating layer, which changes the layout of a tensor, and the groups of ranks that
-// share layers.
+// The communicating layer, which changes the layout of a tensor; and the groups of ranks that share
+// layers.
 #pragma once
 
 #include <array>
@@ -13,9 +13,9 @@
 
 namespace trainctl {
 
-// The rows of a tensor of all tokens, cut so that a product and a collective can be made side by
-// side: each of the ranks that share the tokens has its rows in `count` chunks, and chunk c of a
-// collective is the c-th of every rank.
+// Chunks of the rows of a tensor of all tokens, so that a product and a collective can overlap:
+// each rank's rows are cut into `count` chunks, and chunk c of a collective is chunk c of every
+// rank.
 
 struct RowRange {
   std::int64_t begin = 0, end = 0;
@@ -23,7 +23,7 @@ struct RowRange {
   std::int64_t count() const { return end - begin; }
 };
 
-/// This rank's rows of a tensor that all ranks of `group` have.
+/// This rank's rows of x, where the ranks of `group` divide the rows equally.
 inline Tensor local_rows(const Group& group, const Tensor& x) {
   const std::int64_t rows = x.rows() / group.size();
   return x.slice(group.rank() * rows, (group.rank() + 1) * rows);
@@ -31,66 +31,66 @@ inline Tensor local_rows(const Group& group, const Tensor& x) {
 
 struct RowChunks {
   std::int64_t ranks = 1;
-  std::int64_t rows = 0;  // of each rank
+  std::int64_t rows = 0;  // rows of each rank
 
   std::int64_t count() const { return row_chunks(rows); }
-  /// The rows of a chunk within those of one rank.
+  /// The rows of a chunk, relative to the first row of its rank.
   RowRange own(std::int64_t chunk) const {
     return {rows * chunk / count(), rows * (chunk + 1) / count()};
   }
-  /// All rows of a rank, and those in a chunk, in a tensor of all tokens.
+  /// In a tensor of all tokens: the rows of a rank. in() gives those of one chunk of a rank.
   RowRange of_rank(std::int64_t rank) const { return {rank * rows, (rank + 1) * rows}; }
   RowRange in(std::int64_t chunk, std::int64_t rank) const {
     const RowRange part = own(chunk);
     return {rank * rows + part.begin, rank * rows + part.end};
   }
-  /// Where a chunk of all ranks lies, by rank, in a tensor that has one chunk after the other.
+  /// The rows of a chunk of all ranks, in a tensor that is ordered by chunk, then by rank.
   RowRange packed(std::int64_t chunk) const {
     const RowRange part = own(chunk);
     return {ranks * part.begin, ranks * part.end};
   }
-  /// The rows of a rank within it.
+  /// The rows of a rank relative to the first row of packed(chunk).
   RowRange within(std::int64_t chunk, std::int64_t rank) const {
     const std::int64_t count = own(chunk).count();
     return {rank * count, (rank + 1) * count};
   }
 };
 
-// The communicating layer: changes the layout of a tensor over one mesh axis. The collectives
-// follow from plan/tables/layout.h: transition(from, to) in the forward pass, transition(dual(to),
-// dual(from)) in the backward pass. Over a group of one rank, or none, it does nothing. The
-// declarations of layers (plan/model/declaration.h) say what there is, also to the plan. Between
-// tokens and all tokens it can run on a stream of its own and overlap products
+// The communicating layer: changes the layout of a tensor over one mesh axis. plan/tables/layout.h
+// gives the collectives: transition(from, to) in the forward pass, transition(dual(to), dual(from))
+// in the backward pass. Over a group of one rank, or none, it does nothing. The declarations of
+// layers (plan/model/declaration.h) list a model's reshards, also for the plan. Reshards between
+// tokens and all tokens can run on a stream of their own and overlap products
 // (docs/tensor-overlap.md).
 
-/// The parts of a reshard that overlap products. Without a stream there are none.
+/// The parts of a reshard that overlap products. Nothing overlaps if `stream` is null.
 struct ReshardOverlap {
   Stream* stream = nullptr;
-  bool forward = false, backward = false;              // in chunks
-  bool whole_forward = false, whole_backward = false;  // what start_forward, start_backward start
-  Tensor arriving{};                                   // [T, hidden] where gathered chunks come in
+  bool forward = false, backward = false;              // overlaps in chunks
+  bool whole_forward = false, whole_backward = false;  // for start_forward, start_backward
+  Tensor arriving{};  // [T, hidden] buffer that receives gathered chunks
 };
 
 struct Reshard {
   Group* group = nullptr;
   Layout from = Layout::invariant;
   Layout to = Layout::invariant;
-  // [T, hidden] fp32: other types are cast into it, summed, and cast back. Empty: summed in their
-  // own type.
+  // [T, hidden] fp32: other types are cast to fp32 here, summed, and cast back. If empty, tensors
+  // are summed in their own type.
   Tensor sum{};
-  // Between tokens and features: by an all-to-all, or by a gather of which each rank takes its
-  // part.
+  // Exchange between tokens and features by one all-to-all if true, else by an all-gather from
+  // which each rank copies its part.
   bool at_once = true;
-  Tensor packed{};  // where the tensor lies by rank on this way; gathered, that of all ranks
+  Tensor packed{};  // exchange buffer, ordered by rank; for a gather, tensors of all ranks
   ReshardOverlap beside{};
 
-  /// x has layout `from`, y layout `to`; y is overwritten. If the collective is none or an
-  /// all-reduce, x and y may be the same memory.
+  /// x has layout `from`, y layout `to`; y is overwritten. For Collective::none and all_reduce, x
+  /// and y may be the same memory.
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
-  /// dy is the gradient of y, dx that of x.
+  /// dy is the gradient of y, dx the gradient of x.
   void backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
 
-  /// As forward; then, or meanwhile, work(RowRange) for all rows of y, each as soon as it is there.
+  /// Like forward; also calls work(RowRange) for all rows of y, as soon as they have arrived.
   template <class Work>
   void forward_then(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
     if (beside.forward) return gather_beside(pass, x, y, work);
@@ -103,8 +103,8 @@ struct Reshard {
     backward(pass, dy, dx);
     work(RowRange{0, dx.rows()});
   }
-  /// work(RowRange, to) makes rows of x in `to`, part of the memory of x; then, or meanwhile, the
-  /// same as forward or backward. Afterwards the contents of x are undefined.
+  /// Like forward and backward, after or overlapping work(RowRange, to), which writes these rows of
+  /// x to `to`, a part of x's memory. Afterwards the contents of x are undefined.
   template <class Work>
   void forward_after(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
     if (beside.forward) return scatter_beside(pass, x, y, work);
@@ -119,7 +119,7 @@ struct Reshard {
     backward(pass, dy, dx);
   }
 
-  /// As forward and backward, but in one piece that need not be complete before it is awaited.
+  /// Like forward and backward in one piece, but complete only after await() of the event.
   Event start_forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
   Event start_backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
   static void await(const Pass& pass, const Event& event);
@@ -131,7 +131,7 @@ struct Reshard {
   Arrivals start_chunks(const Pass& pass, const Tensor& x, const Tensor& y) const;
   void start_sum(const Pass& pass, const Tensor& x, const Tensor& y, std::int64_t chunk) const;
 
-  /// The own rows come first, which no other rank sends.
+  /// This rank's own rows come first, because they need no transfer.
   template <class Work>
   void gather_beside(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
     const RowChunks chunks = chunks_of(x);
@@ -144,7 +144,7 @@ struct Reshard {
       }
     }
   }
-  /// x has one chunk after the other.
+  /// The rows of x are ordered by chunk, then by rank.
   template <class Work>
   void scatter_beside(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
     const RowChunks chunks = chunks_of(y);
@@ -159,22 +159,22 @@ struct Reshard {
   }
 };
 
-/// The tensor-parallel group and the layout of the residual stream: split by token with sequence
-/// parallelism, else the same on every rank.
+/// The tensor-parallel group and the layout of the residual stream: with sequence parallelism split
+/// by token, otherwise equal on all ranks.
 struct TensorParallel {
   Group* group = nullptr;
   Layout stream = Layout::invariant;
-  Tensor sum{};              // see Reshard
-  TensorOverlap overlap{};   // of blocks
-  Stream* beside = nullptr;  // where what overlaps is made
-  Tensor arriving{};         // [T, hidden] where gathered chunks come in
+  Tensor sum{};              // Reshard::sum of the reshards
+  TensorOverlap overlap{};   // overlap inside blocks
+  Stream* beside = nullptr;  // stream of overlapped collectives
+  Tensor arriving{};         // [T, hidden] buffer that receives gathered chunks
 
-  /// The part of this that declarations of a block's layers (plan/model) read to say what they
-  /// exchange.
+  /// The settings from which the declarations of a block's layers (plan/model) derive their
+  /// exchanges.
   LayerShare share(BlockSplit split) const {
     return {.stream = stream, .split = split, .overlap = overlap};
   }
-  /// The reshard that a layer declares.
+  /// The reshard for an exchange that a layer declares.
   Reshard along(const Exchange& one) const {
     return {.group = group,
             .from = one.from,
@@ -192,25 +192,25 @@ struct TensorParallel {
 // The ranks that share the experts of a stage.
 
 struct ExpertGroups {
-  // The ranks with other experts. Null if this rank holds all of them.
+  // Ranks that hold different experts. Null if this rank holds all experts.
   Group* ep = nullptr;
-  // The ranks with another part of the same experts and other tokens. Null if this is the only one.
+  // Ranks that hold other parts of the same experts and get other tokens. Null if there are none.
   Group* parts = nullptr;
-  // The ranks that route the tokens of all of these ranks alike. Null if this is the only one.
+  // Ranks that route their tokens together, with equal decisions. Null if there are no others.
   Group* routers = nullptr;
-  // To the output of experts: true for the first of the ranks with parts of them.
+  // Whether this rank adds the output bias; true on the first of the ranks with parts of an expert.
   bool adds_bias = true;
-  // Whether tensor-parallel ranks send their shares of the tokens (ExchangeRule of
-  // plan/tables/layout.h): those of the residual stream, or a slice each of the tokens that
-  // `slices` have. Null if they have all tokens.
+  // Whether tensor-parallel ranks send only their share of the tokens (ExchangeRule of
+  // plan/tables/layout.h): by_stream, the tokens of their part of the residual stream; or one slice
+  // for each rank of `slices`, null if not sliced. Otherwise each sends all tokens.
   bool by_stream = false;
   Group* slices = nullptr;
-  // The groups over which numbers of rows travel while rows do: those of the same ranks as `ep` and
-  // `parts`, or these groups themselves where a pass waits for its rows.
+  // The groups that exchange row counts while rows are in transit: the same ranks as `ep` and
+  // `parts`, or these groups themselves if a pass waits for its rows.
   Group* ep_counts = nullptr;
   Group* parts_counts = nullptr;
-  RowOrder order{};  // of the routers' tokens
-  // Rows are sent to experts of other ranks and back in this many chunks on this stream, each
+  RowOrder order{};  // order of the tokens that routers see
+  // Rows travel to experts of other ranks and back in this many chunks on this stream, each
   // overlapping the products of another chunk. Without a stream nothing overlaps.
   std::int64_t chunks = 1;
   Stream* beside = nullptr;

@@ -12,7 +12,7 @@ namespace {
 constexpr int key_tag = 0;
 constexpr int gradient_tag = 2;
 
-/// The runs of ranks [first, first + count), whose tokens lie one rank after another.
+/// Runs of the tokens of ranks [first, first + count), whose rows are stored rank after rank.
 std::vector<TokenRun> runs_of(const TokenPieces& tokens, std::int64_t sequences, std::int64_t first,
                               std::int64_t count) {
   std::vector<TokenRun> runs;
@@ -26,7 +26,7 @@ std::vector<TokenRun> runs_of(const TokenPieces& tokens, std::int64_t sequences,
   return runs;
 }
 
-/// One of the two halves of a buffer.
+/// Half `number` of a double buffer.
 Tensor half(const Tensor& both, int number) {
   const std::int64_t rows = both.rows() / 2;
   return both.slice(number * rows, (number + 1) * rows);
@@ -42,7 +42,7 @@ void add_to(const Pass& pass, const Tensor& sum, const Tensor& more) {
 
 }  // namespace
 
-/// Neighbourhoods of a layer lie within those of a layer with larger ones, rank after rank.
+/// A layer with fewer ranks per neighbourhood takes its part of the queries of the batch.
 Tensor ContextParallel::local_queries(const Tensor& all) const {
   if (all.empty() || batch_ranks == split.heads) return all;
   const std::int64_t each = all.numel() / batch_ranks;
@@ -139,7 +139,7 @@ void SharedKeys::backward(const Pass& pass, AttentionArgs args, const Buffers& b
   gather_.backward(pass, all.dv, args.dv);
 }
 
-/// The own block first, then that of the rank before, and so on: results are merged in this order.
+/// Works on the own block, then on the previous rank's, and so on; merges results in this order.
 void SharedKeys::forward_around(const Pass& pass, const AttentionArgs& args,
                                 const Buffers& buffers) const {
   Pair block{args.k, args.v};
@@ -169,8 +169,8 @@ void SharedKeys::forward_around(const Pass& pass, const AttentionArgs& args,
   }
 }
 
-/// The gradients of a block follow it one step behind: each rank but its own adds to what the rank
-/// before has sent, and the last one sends the sum home.
+/// The gradients of a block follow the block one step later: each rank adds its part to the sum
+/// from the previous rank, and the last rank sends the sum to the block's owner.
 void SharedKeys::backward_around(const Pass& pass, const AttentionArgs& args,
                                  const Buffers& buffers) const {
   Pair block{args.k, args.v};
@@ -178,7 +178,7 @@ void SharedKeys::backward_around(const Pass& pass, const AttentionArgs& args,
   for (int step = 0; step < ring_->size(); ++step) {
     const bool last = step + 1 == ring_->size();
     const Pair next = half(buffers.all, (step + 1) % 2);
-    const Pair sum = half(buffers.d_all, step % 2);  // of this block, for the next rank
+    const Pair sum = half(buffers.d_all, step % 2);  // gradient of block for the next rank
     Messages messages{};
     if (!last) messages = pass_on(pass, block, next, key_tag);
     AttentionArgs one = args;

@@ -1,6 +1,6 @@
-// Attention of this rank's queries with the keys and values of all ranks that hold tokens of the
-// same sequences: gathered from all ranks, or passed on around a ring, block by block (Liu et al.
-// 2023), while the rank works on the block before. Without context parallelism, attention itself.
+// Attention of this rank's queries to the keys and values of all ranks with tokens of the same
+// sequences. Blocks of keys and values are gathered, or passed around a ring (Liu et al. 2023)
+// while each rank works on the previous block. Without context parallelism, plain attention.
 #pragma once
 
 #include <array>
@@ -18,14 +18,14 @@ struct ContextParallel {
   ContextSplit split;
   TokenPieces tokens{};
   std::int64_t length_step = 0;  // Plan::length_step
-  std::int64_t rank = 0;         // in the group
-  std::int64_t batch_ranks = 1;  // neighbours whose queries the batch has
+  std::int64_t rank = 0;         // this rank in the group
+  std::int64_t batch_ranks = 1;  // neighbouring ranks whose queries are in the batch
   Group* heads = nullptr;
   Group* ring = nullptr;
   Group* gather = nullptr;
-  Tensor packed{};  // see Reshard, for the exchange of heads
+  Tensor packed{};  // buffer like Reshard::packed, for the exchange of heads
 
-  /// The part of a row of the batch with the queries of this layer's neighbourhood.
+  /// The queries of this layer's neighbourhood, taken from a batch row with one value per query.
   Tensor local_queries(const Tensor& all) const;
 };
 
@@ -35,9 +35,9 @@ struct StageContext {
   TokenPieces tokens{};
   std::int64_t length_step = 0;
   std::int64_t rank = 0;
-  Group* whole = nullptr;  // all ranks
-  Group* heads = nullptr;  // a neighbourhood
-  Group* ring = nullptr;   // of neighbourhoods
+  Group* whole = nullptr;  // all context-parallel ranks
+  Group* heads = nullptr;  // ranks of one neighbourhood
+  Group* ring = nullptr;   // ranks across neighbourhoods
   Tensor packed{};
 
   /// The groups of a block's unit.
@@ -46,46 +46,46 @@ struct StageContext {
 
 class SharedKeys {
  public:
-  /// A block of keys, or of their gradients.
+  /// A block of keys and values, or of their gradients.
   struct Pair {
     Tensor k, v;  // [K, features]
   };
-  /// Rows of the activation table, empty where they are not used. K keys of a rank (of all ranks
-  /// that exchange heads with it), and its Q queries.
+  /// Rows of the activation table; unused ones are empty. Sizes: K keys of a rank (or of all ranks
+  /// that exchange heads with it), Q queries.
   struct Buffers {
     Pair all, d_all;        // gathered: [ranks K, features]; around a ring: [2 K, features]
-    Pair part;              // [K, features] what this rank adds to the gradient of a block
-    Tensor part_q;          // [Q, features] the result with one block, or what that adds to dq
-    Tensor part_logsumexp;  // as the logsumexp, in any shape
+    Pair part;              // [K, features] this rank's addend to a block's gradient
+    Tensor part_q;          // [Q, features] the result for one block, or its addend to dq
+    Tensor part_logsumexp;  // the size of the logsumexp, in any shape
   };
 
   SharedKeys() = default;
-  /// For micro-batches of `sequences` sequences.
+  /// `sequences` is the number of sequences in a micro-batch.
   SharedKeys(const ContextParallel& context, std::int64_t sequences);
 
-  /// The shape with the runs of this rank's queries.
+  /// `shape` with the runs of this rank's queries.
   AttentionShape of_queries(const AttentionShape& shape) const { return shape_with(shape, 0); }
 
-  /// k and v are this rank's own. The runs of args.shape, and its key_length, are set here.
+  /// k and v are this rank's own. Sets the runs and the key_length of args.shape.
   void forward(const Pass& pass, AttentionArgs args, const Buffers& buffers) const;
-  /// dk and dv are those of the own keys and values, from all ranks' queries; none of the gradients
-  /// may share memory with d_out.
+  /// dk and dv are the gradients of this rank's own keys and values, from the queries of all ranks.
+  /// No gradient may share memory with d_out.
   void backward(const Pass& pass, AttentionArgs args, const Buffers& buffers) const;
 
  private:
   using Messages = std::array<Event, 4>;
-  /// Where the tokens of micro-batches of one length lie.
+  /// The rows of the tokens for micro-batches of one length.
   struct Runs {
-    TokenRuns form;  // of all lists below, without the runs
+    TokenRuns form;  // form of all lists below; its own list of runs is empty
     std::vector<TokenRun> queries;
-    std::vector<std::vector<TokenRun>> keys;  // by rank of the ring; gathered: one list
+    std::vector<std::vector<TokenRun>> keys;  // per rank of the ring; if gathered, a single list
   };
   static Runs runs_at(const ContextParallel& context, std::int64_t sequences, std::int64_t length);
 
   bool around_ring() const { return ring_ != nullptr; }
-  /// The shape with the keys of one rank of the ring, or with all that are gathered.
+  /// The shape with the keys of rank `source` of the ring, or with all gathered keys.
   AttentionShape shape_with(AttentionShape shape, std::size_t source) const;
-  /// The source of the block that this rank works on in a step.
+  /// The rank whose block this rank works on in a step.
   std::size_t source_in(int step) const;
   void forward_around(const Pass& pass, const AttentionArgs& args, const Buffers& buffers) const;
   void backward_around(const Pass& pass, const AttentionArgs& args, const Buffers& buffers) const;
@@ -95,8 +95,8 @@ class SharedKeys {
 
   Reshard gather_;
   Group* ring_ = nullptr;
-  std::vector<Runs> runs_;       // by length; empty: one run, as the shape says
-  std::int64_t query_step_ = 1;  // queries by which neighbours of `runs_` differ
+  std::vector<Runs> runs_;       // per length; if empty, the shape's single run is used
+  std::int64_t query_step_ = 1;  // difference in queries between neighbours in `runs_`
 };
 
 }  // namespace trainctl

@@ -15,14 +15,14 @@ namespace {
 // The tensors that layers save and the gradients that they write: views into the rows of the
 // activation table, made before the first step and where the length of a micro-batch changes.
 
-/// The saved tensors of one block: those of its first forward, or those that R, B and W have.
+/// Which tensors of a block: those written by its first forward, or those that R, B and W access.
 enum class BlockUse : std::uint8_t { first, later };
 
 constexpr int row_for(const RowCopies& copies, BlockUse use) {
   return use == BlockUse::first ? copies.written() : copies.later;
 }
 
-/// row(index) is a row of the stage's table; what a layer lacks stays empty.
+/// Maps each row of `rows` to a tensor by row(index), an index in the stage's table; absent: empty.
 template <template <class> class Kind, class Row>
 Kind<Tensor> bind(const Kind<RowCopies>& rows, BlockUse use, const Row& row) {
   return each_row<Tensor>(rows, [&](const char*, const RowCopies& copies) {
@@ -31,12 +31,12 @@ Kind<Tensor> bind(const Kind<RowCopies>& rows, BlockUse use, const Row& row) {
   });
 }
 
-/// The first elements of scratch that several blocks use, as one of them needs it.
+/// View of the first elements of a scratch buffer that several blocks share, in the given shape.
 Tensor of_scratch(const Tensor& scratch, const Shape& shape) {
   return scratch.view({scratch.numel()}).slice(0, shape.numel()).view(shape);
 }
 
-/// The heads of this rank follow from the rows of `q` and `k`.
+/// The attention shape of a unit. This rank's numbers of heads follow from the columns of q and k.
 AttentionShape attention_shape(const StageInput& input, int unit, const Tensor& q,
                                const Tensor& k) {
   const ModelShape& model = input.model;
@@ -69,29 +69,29 @@ class ViewRows {
     return stage().block(unit, input_.keeps_more && input_.keeps_more(view_, unit));
   }
   Tensor at(int row) const { return row < 0 ? Tensor{} : input_.activations(view_, row); }
-  /// A row that is not repeated, or as B and W have it.
+  /// The copy of a row that B and W read; the only copy if the row is not repeated.
   Tensor at(const RowCopies& row) const { return at(row.later); }
   template <template <class> class Kind>
   Kind<Tensor> bound(const Kind<RowCopies>& rows, BlockUse use = BlockUse::later) const {
     return bind(rows, use, [&](int row) { return at(row); });
   }
 
-  /// Where `unit` leaves its output: what is sent to another stage, or the next unit's input; and
-  /// the gradient of its input, the same downwards.
+  /// The unit's output: a buffer sent to another stage, or the next unit's input. input_gradient_of
+  /// is the unit's input gradient: sent to another stage, or the previous unit's output gradient.
   Tensor output_of(int unit) const { return at(between().output_of(chunk_of(input_, unit), unit)); }
   Tensor input_gradient_of(int unit) const {
     return at(between().input_gradient_of(chunk_of(input_, unit), unit));
   }
 
   bool by_token() const { return input_.tp.stream == Layout::tokens; }
-  /// The tokens that an operator works on, for a moment: `all` where it gathers the stream, its
-  /// share of a whole stream, else `own`.
+  /// The tokens inside an operator: `all` if the operator gathers the stream, this rank's share if
+  /// it splits a whole stream by tokens, else `own`.
   Tensor tokens_inside(const RowCopies& all, const Tensor& own, SplitBy split) const {
     if (gathers(input_.tp.stream, split)) return at(all);
     const bool share = !by_token() && split == SplitBy::tokens;
     return share ? local_rows(*input_.tp.group, own) : own;
   }
-  /// tokens_inside() of a block of experts, where perhaps only shared ones need all tokens.
+  /// tokens_inside() for a block of experts. With by_stream, only shared experts need all tokens.
   Tensor expert_tokens(const RowCopies& all, const Tensor& own) const {
     const bool needed = !input_.experts.by_stream || input_.model.shared_ffn > 0;
     return needed && by_token() ? at(all) : own;
@@ -111,13 +111,13 @@ class ViewRows {
   int view_;
 };
 
-/// Whether a block's attention works on all tokens of its part of the heads, which ranks exchange.
+/// Whether ranks exchange heads, so that attention works on all tokens for its part of the heads.
 bool exchanges_heads(const StageInput& input, int unit) {
   const bool by_tokens = input.splits.of_unit(unit).attention == SplitBy::tokens;
   return by_tokens || input.context.splits.of_unit(unit).heads > 1;
 }
 
-/// For queries `q` and keys `k` as attention reads them.
+/// The buffers of a unit's attention with queries `q` and keys `k`.
 SharedKeys::Buffers shared_buffers(const ViewRows& rows, int unit, const Tensor& q,
                                    const Tensor& k) {
   const ContextSplit split = rows.input().context.splits.of_unit(unit);
@@ -138,7 +138,7 @@ SharedKeys::Buffers shared_buffers(const ViewRows& rows, int unit, const Tensor&
   return buffers;
 }
 
-/// The tensors of one block in one use.
+/// The tensors of one block for one use.
 class BlockTensors {
  public:
   BlockTensors(const ViewRows& rows, int unit, BlockUse use)
@@ -150,13 +150,13 @@ class BlockTensors {
     const NormRows<Tensor> own = rows_.bound(norm, use_);
     return {x, own.y.empty() ? x : own.y, own.mean, own.rstd};
   }
-  /// The norm of a branch's output: the output is kept, and the term that is added is there for a
-  /// moment.
+  /// The norm of a branch's output. The output is kept; the term added to the residual stream is
+  /// temporary.
   Norm::Saved post_norm(const NormRows<RowCopies>& norm) const {
     const NormRows<Tensor> own = rows_.bound(norm, use_);
     return {own.x, rows_.at(rows_.stage().branch), own.mean, own.rstd};
   }
-  /// Where a branch leaves its output.
+  /// The buffer for a branch's output.
   Tensor branch(const NormRows<RowCopies>& norm) const {
     const Tensor kept = at(norm.x);
     return kept.empty() ? rows_.at(rows_.stage().branch) : kept;
@@ -380,12 +380,12 @@ BlockGradients place_block_gradients(const StageInput& input, int view, std::int
 
 namespace {
 
-/// Everything that one micro-batch in flight keeps on this stage.
+/// All tensors that one micro-batch in flight keeps on this stage.
 struct ViewSaved {
   Tensor embedded, all_embedded;   // the embedding's output: this rank's part, and whole
   std::vector<BlockSaved> first;   // of the stage's layers, in order: for the first forward
-  std::vector<BlockSaved> blocks;  // for what comes after it: other rows where parts are repeated
-                                   // or lie on the host meanwhile
+  std::vector<BlockSaved> blocks;  // for R, B and W; differ from `first` in rows that are repeated
+                                   // or offloaded to the host
   Norm::Saved final_norm;
   VocabHead::Saved head;
 };
@@ -501,7 +501,7 @@ class DecoderStage final : public Stage {
     const ViewSaved& saved = at(saved_, view);
     const ViewGradients& gradients = at(gradients_, view);
     for (int unit = end - 1; unit >= begin; --unit) {
-      if (unit == 0) continue;  // finished in B
+      if (unit == 0) continue;  // B does all of the embedding's backward
       if (unit == head_unit_) {
         head_.backward_weight(pass, saved.head);
         continue;
@@ -525,7 +525,7 @@ class DecoderStage final : public Stage {
     }
   }
 
-  /// The place of a block's unit among this stage's blocks.
+  /// The index of a block's unit in blocks_.
   std::size_t index(int unit) const { return at(block_at_, unit); }
 
   StageInput input_;
@@ -533,11 +533,11 @@ class DecoderStage final : public Stage {
   int head_unit_;
   Embedding embedding_;
   std::vector<Block> blocks_;
-  std::vector<std::size_t> block_at_;  // by unit
+  std::vector<std::size_t> block_at_;  // index into blocks_, by unit
   Norm final_norm_;
   VocabHead head_;
-  std::vector<ViewSaved> saved_;          // by view
-  std::vector<ViewGradients> gradients_;  // by view
+  std::vector<ViewSaved> saved_;          // one per view
+  std::vector<ViewGradients> gradients_;  // one per view
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 // A pipeline stage as the executor sees it: units in order (0 the embedding, 1..L the blocks, L + 1
-// final norm and head), each with forward and the two backward passes, for several micro-batches in
-// flight. A view says where the activations of a micro-batch lie
-// (plan/schedule/activation_slots.h).
+// final norm and head), each with a forward and two backward passes, for several micro-batches in
+// flight. A view is the set of buffers for one micro-batch (plan/schedule/activation_slots.h).
 #pragma once
 
 #include <cstdint>
@@ -23,13 +22,13 @@ namespace trainctl {
 class Stage {
  public:
   virtual ~Stage() = default;
-  /// Finds the tensors of `view` again: their shapes have changed.
+  /// Updates the tensors of `view` after a change of their shapes.
   virtual void place(int view) = 0;
-  /// Units [begin, end) in ascending order, for a micro-batch in `view`; or a leg of one.
+  /// Runs units [begin, end) in ascending order on the micro-batch in `view`, or one leg of a unit.
   virtual void forward(const Pass& pass, int view, const UnitRange& units, ExchangePhase leg) = 0;
-  /// Repeats the parts of blocks [begin, end) that their forms name; their outputs are not written.
+  /// Repeats the parts of blocks [begin, end) that their BlockForms name, without their outputs.
   virtual void repeat(const Pass& pass, int view, const UnitRange& units, ExchangePhase leg) = 0;
-  /// Units [begin, end) in descending order.
+  /// Runs units [begin, end) in descending order.
   virtual void backward_input(const Pass& pass, int view, const UnitRange& units,
                               ExchangePhase leg) = 0;
   virtual void backward_weight(const Pass& pass, int view, int begin, int end) = 0;
@@ -37,9 +36,9 @@ class Stage {
 
 struct StageInput {
   ModelShape model;
-  std::vector<UnitRange> units;                         // per chunk; the units of one stage
-  std::function<BlockForm(int view, int unit)> form{};  // of a block; empty: all keep everything
-  // Whether W makes the head's weight gradient, rather than F; empty: never.
+  std::vector<UnitRange> units;                         // per chunk of this stage's layers
+  std::function<BlockForm(int view, int unit)> form{};  // of a block; all is kept if empty
+  // Whether W, rather than F, adds the head's weight gradient. Empty if it never does.
   std::function<bool(int view)> defers_head{};
   ChunkPlaces places;
   int stage = 0;
@@ -49,17 +48,17 @@ struct StageInput {
   StageContext context{};
   ExpertGroups experts{};
   OperatorSplits splits{};
-  std::vector<Tensor> rope_tables;  // of ModelShape::ropes: [positions, size] fp32 on the device
-  // The tables of ModelShape::temperatures: [positions, head_dim] fp32.
+  std::vector<Tensor> rope_tables;  // for ModelShape::ropes: [positions, size] fp32 on the device
+  // For ModelShape::temperatures: [positions, head_dim] fp32.
   std::vector<Tensor> temperature_tables{};
   WeightSource weights;
-  const DeclaredRows* rows = nullptr;  // of the table that `activations` gives rows of
+  const DeclaredRows* rows = nullptr;  // the table whose rows `activations` returns
   ActivationSource activations;
-  // Whether the micro-batches of a view keep more of a unit than others; empty: none do.
+  // Whether micro-batches in a view keep more tensors of a unit than others. Empty if none do.
   std::function<bool(int view, int unit)> keeps_more{};
 };
 
-/// The units of `input` that the stage has: embedding, blocks, head.
+/// Makes the stage with the units that `input` lists: embedding, blocks, head.
 std::unique_ptr<Stage> make_decoder_stage(const StageInput& input);
 
 }  // namespace trainctl

@@ -1,6 +1,5 @@
-// The activation of a feed-forward layer: y = act(x), or gated y = act(x) * (up + offset). With a
-// limit L the gate is min(x, L) and up lies in [-L, L]; a gradient passes where the limit does not
-// act.
+// The activation of a feed-forward layer: y = act(x), or gated y = act(x) * (up + offset). A limit
+// L clamps the gate to min(x, L) and up to [-L, L]; clamped values pass no gradient.
 #pragma once
 
 #include <string_view>
@@ -14,7 +13,7 @@ namespace trainctl {
 /// The offset and the limit of a gated activation.
 struct GateForm {
   float offset = 0;  // added to up
-  float limit = 0;   // L; 0: none
+  float limit = 0;   // L; no limit if 0
   bool is_plain() const { return offset == 0 && limit == 0; }
   bool operator==(const GateForm&) const = default;
 };
@@ -22,25 +21,25 @@ struct GateForm {
 /// The forward pass takes y, the backward pass the gradients.
 struct ActivationArgs {
   Activation kind = Activation::gelu;
-  Tensor x;      // any shape, fp32, bf16 or fp16; gated: the gate
+  Tensor x;      // any shape, fp32, bf16 or fp16; the gate, if gated
   Tensor y{};    // as x, overwritten
   Tensor dy{};   // as x
   Tensor dx{};   // as x, overwritten; may be the same memory as dy
-  Tensor up{};   // as x; absent: not gated
-  Tensor dup{};  // gated: as x, overwritten; it may be the memory of dy where dx is not
+  Tensor up{};   // as x; absent if not gated
+  Tensor dup{};  // only if gated: as x, overwritten; may share memory with dy, unless dx does
   GateForm form{};
 };
 
 void activation_forward(const OpContext& context, const ActivationArgs& args);
 void activation_backward(const OpContext& context, const ActivationArgs& args);
 
-// The functions of activations, shared by all back ends. Math is what a back end has: its real
-// type, exp, tanh, sigmoid and fma, and whether it takes GELU by the logistic function (one
-// exponential, no cancellation far below zero) or by tanh. A function has its value, a factor times
-// the value, and a factor times the slope, each in an order that keeps its bits. A new one is a
-// struct and a case of with_activation.
+// The activation functions, shared by all backends. Math is a backend's real type, its exp, tanh,
+// sigmoid and fma, and whether it computes GELU by the logistic function (one exponential, no
+// cancellation far below zero) or by tanh. A function has its value, a factor times its value, and
+// a factor times its slope, each in a fixed order of operations that keeps results bit-identical. A
+// new function is a struct and a case of with_activation.
 
-/// The names of an activation in messages and benchmarks.
+/// The names of an activation's operations in messages and benchmarks.
 struct ActivationNames {
   std::string_view forward, backward, gated_forward, gated_backward;
   constexpr std::string_view of_forward(bool gated) const {
@@ -83,7 +82,7 @@ struct Gelu {
   }
 };
 
-/// SiLU: x / (1 + exp(-x)). Gated it is SwiGLU (Shazeer 2020).
+/// SiLU: x / (1 + exp(-x)). The gated form is SwiGLU (Shazeer 2020).
 template <class Math>
 struct Silu {
   using Real = typename Math::Real;
@@ -133,7 +132,7 @@ struct Relu2 {
   static constexpr Real times_slope(Real factor, Real x) { return factor * (2 * positive(x)); }
 };
 
-/// The logistic function. Gated it is GLU (Dauphin et al. 2017).
+/// The logistic function. The gated form is GLU (Dauphin et al. 2017).
 template <class Math>
 struct Sigmoid {
   using Real = typename Math::Real;
@@ -148,7 +147,7 @@ struct Sigmoid {
   }
 };
 
-/// visit.operator()<Function>() with the function of `kind`.
+/// Calls visit.operator()<Function>() with the function for `kind`.
 template <class Math, class Visit>
 constexpr decltype(auto) with_activation(Activation kind, const Visit& visit) {
   switch (kind) {
@@ -161,7 +160,7 @@ constexpr decltype(auto) with_activation(Activation kind, const Visit& visit) {
   return visit.template operator()<Gelu<Math>>();
 }
 
-/// A gated activation with an offset and a limit (GateForm), L = infinity where there is none.
+/// A gated activation with an offset and a limit (GateForm). L is infinity if there is no limit.
 template <class Function>
 struct LimitedGate {
   using Real = typename Function::Real;
@@ -178,7 +177,7 @@ struct LimitedGate {
   }
 };
 
-/// Without a back end, for what is not computed.
+/// A Math without functions, for uses that compute no values.
 struct NoMath {
   using Real = double;
 };

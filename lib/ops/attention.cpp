@@ -17,8 +17,7 @@ std::string describe(const AttentionShape& shape) {
          std::to_string(shape.query_offset);
 }
 
-/// Whether the runs hold `length` tokens of each sequence, in the rows of a tensor that has no
-/// others.
+/// Whether the runs hold `length` tokens of each sequence, in a tensor with no other rows.
 bool fits(const TokenRuns& runs, std::int64_t sequences, std::int64_t length) {
   if (runs.length <= 0 || runs.count() * runs.length != length) return false;
   for (std::int64_t i = 0; i < runs.count(); ++i) {
@@ -68,7 +67,7 @@ void check_shape(const AttentionShape& shape, std::string_view op) {
   }
 }
 
-/// q-like and k-like tensors, the logsumexp, first positions and dropout: common to both passes.
+/// Checks the arguments common to both passes: q, k, v, logsumexp, first positions and dropout.
 void check_common(const AttentionArgs& args, std::string_view op) {
   const AttentionShape& shape = args.shape;
   check_shape(shape, op);

@@ -1,7 +1,7 @@
 // Causal scaled dot-product attention with grouped KV heads, blockwise with an online softmax (Dao
-// et al. 2022):
-//   out = softmax(cap(scale q k^T) + mask) v per head, cap(s) = c tanh(s / c) where there is one.
-//   No [query, key] matrix is ever in memory.
+// et al. 2022). No [query, key] matrix is ever in memory:
+//   out = softmax(cap(scale q k^T) + mask) v per head, where cap(s) = c tanh(s / c) with a cap c,
+//   else s.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +14,19 @@
 
 namespace trainctl {
 
-/// Tokens with consecutive positions in their sequence, and consecutive rows of a tensor.
+/// A run of tokens: consecutive positions in their sequence, and consecutive rows of a tensor.
 struct TokenRun {
-  std::int64_t position = 0;  // of the first one
-  std::int64_t row = 0;       // of the first one of sequence 0
+  std::int64_t position = 0;  // position of the run's first token
+  std::int64_t row = 0;       // row of the run's first token in sequence 0
 };
 
-/// Where the tokens of every sequence lie: in runs of equal length. Token i of run r of sequence s
-/// has row runs[r].row + s * stride + i and position runs[r].position + i.
+/// The rows and positions of the tokens of all sequences, in runs of equal length. Token i of run r
+/// of sequence s has row runs[r].row + s * stride + i and position runs[r].position + i.
 struct TokenRuns {
-  std::int64_t length = 0;  // of a run
+  std::int64_t length = 0;  // tokens per run
   std::int64_t stride = 0;  // rows from one sequence to the next
   std::span<const TokenRun> runs{};
-  TokenRun only{};  // where `runs` is empty
+  TokenRun only{};  // the only run, if `runs` is empty
 
   std::int64_t count() const { return runs.empty() ? 1 : static_cast<std::int64_t>(runs.size()); }
   const TokenRun& at(std::int64_t run) const {
@@ -34,21 +34,21 @@ struct TokenRuns {
   }
 };
 
-/// A query sees the keys of its sequence up to its own position, or none of them: a rank may have
-/// only some of the keys.
+/// The sizes and the mask of attention. A query sees the keys of its sequence up to its own
+/// position. It may see no key, because a rank may have only some of the keys.
 struct AttentionShape {
   std::int64_t sequences = 0;
-  std::int64_t query_length = 0;  // queries of a sequence
+  std::int64_t query_length = 0;  // queries per sequence
   std::int64_t key_length = 0;
   std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;      // divides heads
+  std::int64_t kv_heads = 0;      // must divide heads
   std::int64_t head_dim = 0;      // a multiple of 2, at most 256
-  std::int64_t query_offset = 0;  // position of the first query, where query_runs is empty
+  std::int64_t query_offset = 0;  // position of the first query, if query_runs is empty
   float scale = 1;                // usually 1/sqrt(head_dim)
-  float cap = 0;                  // c; 0: none
+  float cap = 0;                  // c; no cap if 0
   KeyLimits limits{};
-  // Empty: one run, of the keys from position 0, of the queries from query_offset. Several runs
-  // hold query_length or key_length tokens together.
+  // If empty, each sequence is one run: keys from position 0, queries from query_offset. The runs
+  // of a sequence hold query_length or key_length tokens together.
   TokenRuns query_runs{};
   TokenRuns key_runs{};
 
@@ -62,8 +62,8 @@ struct AttentionShape {
   }
 };
 
-/// Where dropout's mask comes from: element ((token * heads_total + first_head + head) * seq_length
-/// + position of the key).
+/// The source of the dropout mask, whose element index is ((token * heads_total + first_head +
+/// head) * seq_length + position of the key).
 struct AttentionDropout {
   DropoutKey key;
   Tensor global_token;  // [queries] i64
@@ -78,8 +78,8 @@ struct AttentionArgs {
   AttentionShape shape;
   Tensor q;     // [sequences * query_length, heads * head_dim] fp32, bf16 or fp16
   Tensor k, v;  // [sequences * key_length, kv_heads * head_dim]
-  // Optional [sequences * query_length] i32: the first position that each query sees (of its
-  // document), at most its own; does not fall within a run.
+  // Optional [sequences * query_length] i32: the first position that each query sees, the start of
+  // its document. At most the query's own position, and not inside a run.
   Tensor first_position;
   AttentionDropout dropout;
   // These two are overwritten by the forward pass and read by the backward pass. `out` is as q, 0
@@ -93,7 +93,7 @@ struct AttentionArgs {
   // is not a number may be passed over. Not with a cap on CUDA.
   Tensor largest{};
   // Optional [sequences * query_length] u8, in the order of q's rows: 0 for queries that do not
-  // raise `largest`.
+  // count for `largest`.
   Tensor real{};
   // The backward pass takes the gradients.
   Tensor d_out{};           // as q
@@ -103,45 +103,44 @@ struct AttentionArgs {
 void attention_forward(const OpContext& context, const AttentionArgs& args);
 void attention_backward(const OpContext& context, const AttentionArgs& args);
 
-// Joins the results of attention over two disjoint sets of keys: with l and m their logsumexp,
+// Merges the results of attention over two disjoint sets of keys, whose logsumexp are l and m:
 //   l' = log(exp(l) + exp(m)), out' = exp(l - l') out + exp(m - l') other.
 
 struct AttentionMerge {
-  AttentionShape shape;    // of which the queries count
-  Tensor out;              // [sequences * query_length, heads * head_dim], replaced by the sum
-  Tensor logsumexp;        // [sequences, heads, query_length] fp32, replaced
-  Tensor other;            // as out; unused for a query whose other_logsumexp is -infinity
+  AttentionShape shape;    // only the queries matter
+  Tensor out;              // [sequences * query_length, heads * head_dim], updated in place
+  Tensor logsumexp;        // [sequences, heads, query_length] fp32, updated in place
+  Tensor other;            // as out; not read for a query whose other_logsumexp is -infinity
   Tensor other_logsumexp;  // as logsumexp
 };
 
 void attention_merge(const OpContext& context, const AttentionMerge& args);
 
-// Sinks of attention (GPT-OSS): a learned number s of each head is one more term of its softmax,
-// which has no value. After attention over all keys, with l the logsumexp of a query,
+// Attention sinks (GPT-OSS): a learned number s per head is one more term of the softmax, without a
+// value. After attention over all keys, with a query's logsumexp l:
 //   forward:  out' = out sigmoid(l - s), l' = log(exp(l) + exp(s))
 //   backward: ds += -sum over queries of exp(s - l') (d_out . out')
-// The backward of attention itself, with out' and l' for out and l, gives dq, dk and dv.
+// attention_backward gives dq, dk and dv if it gets out' and l' for out and l.
 
 /// The forward pass replaces `out` and `logsumexp`, the backward pass reads them.
 struct AttentionSinkArgs {
-  AttentionShape shape;  // of which the queries count
+  AttentionShape shape;  // only the queries matter
   Tensor sinks;          // [heads] fp32
   Tensor out;            // [sequences * query_length, heads * head_dim]
   Tensor logsumexp;      // [sequences, heads, query_length] fp32
   // Only the backward pass takes these.
   Tensor d_out{};    // as out
-  Tensor d_sinks{};  // [heads] fp32, added to
+  Tensor d_sinks{};  // [heads] fp32, accumulated
 };
 
 void attention_sink_forward(const OpContext& context, const AttentionSinkArgs& args);
 void attention_sink_backward(const OpContext& context, const AttentionSinkArgs& args);
 
-/// The largest of many numbers, over several calls: key = max(key, ordered_key(x) of each x)
-/// (base/integers.h). A key of 0 is the beginning; one number of x that is not a number is the
-/// largest.
+/// The largest of many numbers, over several calls: key = max(key, ordered_key(x)) over all
+/// elements x (base/integers.h). The key starts at 0. NaN counts as the largest number.
 struct Largest {
   Tensor x;    // any shape, fp32; with `real` [sequences, heads, query_length] as a logsumexp
-  Tensor key;  // [1] i32, whose bits are the key; raised
+  Tensor key;  // [1] i32 with the bits of the key, raised to the largest
   // Optional: of queries of 0 no number counts. AttentionArgs::real of this shape, of which the
   // queries count.
   Tensor real{};

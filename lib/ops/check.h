@@ -1,5 +1,5 @@
-// The checks that open every front door: a failed one throws Error{internal} that names the op, the
-// rule and the operands as they were given. Nothing is allocated while the checks hold.
+// Checks of operands at the start of every op. A failed check throws Error{internal} that names the
+// op, the rule and the given operands. Successful checks allocate nothing.
 #pragma once
 
 #include <initializer_list>
@@ -9,7 +9,7 @@
 
 namespace trainctl {
 
-/// An operand as it appears in a message.
+/// An operand with its name in a message.
 struct Operand {
   std::string_view name;
   const Tensor& tensor;
@@ -43,7 +43,7 @@ inline bool is_vector(const Tensor& tensor, std::int64_t length, DType dtype) {
 inline bool is_fp32_or_bf16(const Tensor& tensor, std::int64_t length) {
   return is_vector(tensor, length, DType::f32) || is_vector(tensor, length, DType::bf16);
 }
-/// A rounded copy of `vector`, which is fp32; or none.
+/// Whether `tensor` can be a bf16 or fp16 copy of the fp32 `vector`, or is empty.
 inline bool is_copy(const Tensor& tensor, const Tensor& vector) {
   if (tensor.empty()) return true;
   const bool narrow = tensor.dtype == DType::bf16 || tensor.dtype == DType::f16;
@@ -52,7 +52,7 @@ inline bool is_copy(const Tensor& tensor, const Tensor& vector) {
 
 [[noreturn]] void fail_missing(const OpContext& context, std::string_view op);
 
-/// Runs the backend's kernel; throws Error{unavailable} naming `op` where the backend has none.
+/// Runs the backend's kernel. Throws Error{unavailable} naming `op` if there is none.
 template <class Args>
 void dispatch(const OpContext& context, Kernel<Args> Kernels::*entry, const Args& args,
               std::string_view op) {

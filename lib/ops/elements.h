@@ -1,5 +1,5 @@
-// Cuts work over elements or rows into pieces that do not depend on the thread count, so that
-// neither do the bits of the results. Internal to lib/ops.
+// Splits work over elements or rows into pieces that do not depend on the number of threads, so
+// that results do not either. Internal to lib/ops.
 #pragma once
 
 #include <algorithm>
@@ -26,12 +26,12 @@ void for_elements(std::int64_t count, const Body& body) {
   });
 }
 
-/// The smallest number of rows of `columns` elements that is worth a thread.
+/// The minimum number of rows of `columns` elements for which another thread pays off.
 constexpr std::int64_t row_grain(std::int64_t columns) {
   return std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>(1, columns));
 }
 
-/// Calls function(float{}), function(bf16{}) or function(fp16{}).
+/// Calls function(float{}), function(bf16{}) or function(fp16{}), according to `type`.
 template <class Function>
 void with_element_type(DType type, const Function& function) {
   if (type == DType::bf16) {
@@ -43,7 +43,7 @@ void with_element_type(DType type, const Function& function) {
   }
 }
 
-/// Calls function(float{}) or function(bf16{}).
+/// Calls function(float{}) or function(bf16{}), according to the type of x.
 template <class Function>
 void with_fp32_or_bf16(const Tensor& x, const Function& function) {
   x.dtype == DType::bf16 ? function(bf16{}) : function(float{});
@@ -54,7 +54,7 @@ inline double element_of(const Tensor& x, std::int64_t i) {
   return x.dtype == DType::bf16 ? to_float(x.as<bf16>()[i]) : x.as<float>()[i];
 }
 
-/// Elements [begin, end) of an fp32 or bf16 vector as floats: where they are, or widened in `room`.
+/// Elements [begin, end) of an fp32 or bf16 vector as floats: in place, or converted into `room`.
 inline const float* as_floats(const Tensor& x, std::int64_t begin, std::int64_t end, float* room) {
   if (x.dtype == DType::f32) return x.as<float>() + begin;
   const bf16* from = x.as<bf16>() + begin;
@@ -62,7 +62,7 @@ inline const float* as_floats(const Tensor& x, std::int64_t begin, std::int64_t 
   return room;
 }
 
-/// x[i] = value of an fp32 vector, or of a bf16 one rounded at random.
+/// Stores x[i] = value in an fp32 vector, or rounded at random in a bf16 vector.
 inline void put_at_random(const Tensor& x, std::int64_t i, float value, std::uint32_t random) {
   if (x.dtype == DType::bf16) {
     x.as<bf16>()[i] = round_at_random<bf16>(value, random);
@@ -71,7 +71,7 @@ inline void put_at_random(const Tensor& x, std::int64_t i, float value, std::uin
   }
 }
 
-/// copy[index] = value, where there is a copy.
+/// Stores copy[index] = value, rounded, unless `copy` is empty.
 inline void round_to(const Tensor& copy, std::int64_t index, float value) {
   if (copy.empty()) return;
   with_element_type(copy.dtype, [&](auto element) {

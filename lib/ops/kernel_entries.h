@@ -1,4 +1,4 @@
-// The entries of the table of kernels, one after another, with their names.
+// Iterates over the entries of the kernel table, with their names.
 #pragma once
 
 #include <string_view>
@@ -10,11 +10,11 @@
 
 namespace trainctl {
 
-/// A member of Kernels as a value whose type says which.
+/// A member of Kernels as a compile-time constant, distinguishable by its type.
 template <auto member>
 using KernelEntry = std::integral_constant<decltype(member), member>;
 
-/// visit(KernelEntry, name) for each, in table order.
+/// Calls visit(KernelEntry, name) for each entry, in table order.
 template <class Visit>
 void each_kernel(const Visit& visit) {
 #define KERNEL(entry, Args) visit(KernelEntry<&Kernels::entry>{}, #entry);
@@ -22,7 +22,7 @@ void each_kernel(const Visit& visit) {
 #undef KERNEL
 }
 
-/// The name of a call: that of its entry, or of its kind where an operation has kinds,
+/// The name of a call: that of its entry, or if the operation has kinds, of the kind, such as
 /// "gelu_forward".
 template <class Args>
 std::string_view name_of_call(const Args&, std::string_view entry) {
@@ -43,10 +43,10 @@ inline std::string_view name_of_call(const Calls<Update>& calls, std::string_vie
   return calls.list().empty() ? entry : name_of(calls.list().front().rule);
 }
 
-/// kernels_for() gives this table instead of the device's from now on, in the whole process. Null
-/// restores the device's. For measuring: its entries look at a call and make it by own_kernels().
+/// Makes kernels_for() return this table, in the whole process; null restores the device's own.
+/// For measurements: its entries observe a call and forward it to own_kernels().
 void replace_kernels(const Kernels* kernels);
-/// The table of the device, whatever replaces it.
+/// The device's own table, even if it is replaced.
 const Kernels& own_kernels(DeviceKind device);
 
 }  // namespace trainctl

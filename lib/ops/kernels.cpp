@@ -6,11 +6,11 @@
 
 namespace trainctl {
 
-// The kernels of the CUDA module, a shared library that is opened when they are first asked for.
+// The kernels of the CUDA module, a shared library that is opened when they are first used.
 
 namespace {
 
-/// Throws Error{unavailable} when the module is not there or cannot be opened.
+/// Throws Error{unavailable} if the module is missing or cannot be opened.
 const Kernels& cuda_module_kernels() {
   return *static_cast<const Kernels*>(cuda_module_part("trainctl_cuda_kernels", sizeof(Kernels)));
 }

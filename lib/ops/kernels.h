@@ -1,6 +1,6 @@
-// A backend as a struct of functions: one table for the CPU, one for CUDA. A null entry is not
-// built there; the engine refuses a plan that needs it, by name. The front doors (norm.cpp ...)
-// check and then call these.
+// A backend as a struct of functions, with one table for the CPU and one for CUDA. A null entry is
+// not built for the backend; the engine refuses a plan that needs it, naming it. The public
+// functions of ops (norm.cpp ...) check operands, then call these.
 #pragma once
 
 #include <string_view>
@@ -29,16 +29,16 @@ struct Kernels {
 #undef KERNEL
 };
 
-/// The fast CPU kernels of the level in use (cpu_level.h), and the plain ones that are their
-/// oracle. Both are complete. cpu_kernels() throws as cpu_level() does.
+/// The fast CPU kernels of the current level (cpu_level.h), and the plain kernels that serve as
+/// their reference. Both tables are complete. cpu_kernels() throws like cpu_level().
 const Kernels& cpu_kernels();
 extern const Kernels plain_kernels;
 
-/// The table for a device. Throws Error{unavailable} when it is not built or its module cannot be
+/// The table for a device. Throws Error{unavailable} if it is not built, or its module cannot be
 /// opened.
 const Kernels& kernels_for(DeviceKind device);
 
-/// Names of the entries that are null, in table order.
+/// Names of the null entries, in table order.
 std::vector<std::string_view> missing_kernels(const Kernels& kernels);
 
 }  // namespace trainctl

@@ -1,7 +1,7 @@
-// c = op(a) * op(b) [+ bias] or c += op(a) * op(b), op(x) = x or its transpose.
-// a, b: both fp32, bf16 or fp16; products are accumulated in fp32. c: fp32, or as a and b. Linear
-// layers: forward y[t,o] = x[t,i] w[o,i]^T; input gradient dx = dy w; weight
-// gradient dw += dy^T x.
+// c = op(a) * op(b) [+ bias] or c += op(a) * op(b), op(x) = x or its transpose. a and b are both
+// fp32, bf16 or fp16; products are accumulated in fp32. c is fp32, or of the type of a and b.
+// Linear layers: forward y[t,o] = x[t,i] w[o,i]^T; input gradient dx = dy w; weight gradient dw +=
+// dy^T x.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,19 @@ struct Matmul {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;  // c += instead of c =
-  bool varies = false;      // the extents differ from call to call: nothing is kept for them
-  // The order of all sums follows from extents, transposes and types alone, on one kind of
-  // processor. Not with bias; on a device, operands begin at multiples of 64 bytes.
+  bool varies = false;      // extents differ between calls, so nothing is cached for them
+  // Fixes the order of all sums by extents, transposes and types, for one kind of processor. Not
+  // with bias. On a device, operands must be aligned to 64 bytes.
   bool by_shape = false;
   const float* scale_a =
-      nullptr;  // per-operand scales for 8-bit operands; must be null for the types above
+      nullptr;  // per-operand scales of 8-bit operands; must be null for the types above
   const float* scale_b = nullptr;
 };
 
-/// Throws Error{internal} "[matmul] ..." when shapes or dtypes do not fit.
+/// Throws Error{internal} "[matmul] ..." if shapes or types do not fit.
 void matmul(const OpContext& context, const Matmul& args);
 
-/// One product's extents.
+/// The extents and types of a product.
 struct MatmulShape {
   std::int64_t m, n, k;
   bool transpose_a, transpose_b, accumulate, bias;
@@ -43,17 +43,17 @@ struct MatmulShape {
 
 MatmulShape shape_of(const Matmul& args);
 
-/// Begins every op with a product: throws as matmul does, and notes the product for record_matmuls.
+/// Starts an op that contains a product: checks it like matmul, and notes it for record_matmuls.
 void begin_product(const Matmul& args);
 
-/// From now on every product of the calling thread is also appended to `list`; null ends that.
+/// Appends later products of the calling thread to `list`; null stops this.
 void record_matmuls(std::vector<Matmul>* list);
 
-// A matrix product and what comes right before or after it, which some backends do as one; the
-// others do one after the other.
+// A matrix product together with an operation right before or after it. Some backends compute both
+// in one kernel, others one after the other.
 //   matmul_gelu: up = op(a) op(b) + bias; act = GELU(up)
-//   matmul_gelu_backward: dx = GELU'(x) (op(a) op(b)), element by element
-//   matmul_column_sums: c = a^T op(b), or c += it; sums += the sums of a's columns. With a = dy:
+//   matmul_gelu_backward: dx = GELU'(x) (op(a) op(b)), elementwise
+//   matmul_column_sums: c = a^T op(b) or c += a^T op(b); sums += column sums of a. With a = dy:
 //   the gradients of a linear layer's weight and bias.
 
 /// A product and the other tensor of the operation next to it.
@@ -68,24 +68,24 @@ struct FusedMatmul {
   Tensor other{};
 };
 
-/// They throw Error{internal} "[matmul_gelu] ..." as matmul does, and count as its products for
+/// Throw Error{internal} "[matmul_gelu] ..." like matmul. Their products are noted for
 /// record_matmuls.
 void matmul_gelu(const OpContext& context, const FusedMatmul& args);
 void matmul_gelu_backward(const OpContext& context, const FusedMatmul& args);
 void matmul_column_sums(const OpContext& context, const FusedMatmul& args);
 
-/// Begins an op with such a product, as begin_product does.
+/// Starts an op that contains such a product, like begin_product.
 void begin_column_sums(const FusedMatmul& args);
 
-// Products that do not depend on one another, such as those of q, k and v, which have the same
-// input. A device does as one launch those that follow one another with the same extents and lie
-// equally far apart; the others, and every other backend, do one after the other. The results are
-// those of matmul and matmul_column_sums.
+// Independent products, such as those of q, k and v, which have the same input. A device computes
+// consecutive products in one launch if their extents are equal and their operands equally far
+// apart. Other products, and all products on other backends, are computed one after the other. The
+// results are those of matmul and matmul_column_sums.
 
 /// With `other` it is as in matmul_column_sums. No result is another's operand or result.
 using MatmulBatch = std::span<const FusedMatmul>;
 
-/// Throws as matmul and matmul_column_sums do.
+/// Throws like matmul and matmul_column_sums.
 void matmul_batch(const OpContext& context, const MatmulBatch& args);
 
 }  // namespace trainctl

@@ -7,12 +7,12 @@ namespace trainctl {
 
 namespace {
 
-/// An fp32 vector that layer_norm has and rms_norm has not.
+/// Whether `vector` is fp32 for layer_norm, and absent for rms_norm.
 bool is_of_layer(NormKind kind, const Tensor& vector, std::int64_t length) {
   return kind == NormKind::layer_norm ? is_vector(vector, length, DType::f32) : vector.empty();
 }
 
-/// A weight or its gradient; rms_norm may have none.
+/// Whether `vector` is a valid weight or gradient of one; rms_norm may have none.
 bool is_weight(NormKind kind, const Tensor& vector, std::int64_t length) {
   return is_vector(vector, length, DType::f32) || (kind == NormKind::rms_norm && vector.empty());
 }
@@ -31,7 +31,7 @@ void check_statistics(std::string_view op, NormKind kind, const Tensor& x, const
         {{"x", x}, {"mean", mean}, {"rstd", rstd}});
 }
 
-/// Whole rows, or the sums over ranks of those that are divided.
+/// Checks `sums`: empty for whole rows, else the sums over the ranks that divide the rows.
 void check_sums(std::string_view op, NormKind kind, const Tensor& x, const Tensor& sums,
                 std::int64_t features) {
   const bool there = is_vector(sums, x.rows(), DType::f32) && features >= x.columns() &&

@@ -1,5 +1,5 @@
-// The optimizer's operations: updates of parameters, sums of squares of gradients, and the
-// verdict over a step.
+// The optimizer's operations: parameter updates, sums of squares of gradients, and the verdict
+// about a step.
 #pragma once
 
 #include <algorithm>
@@ -21,49 +21,49 @@
 
 namespace trainctl {
 
-// Calls of one op that do not depend on each other, as one: on a device a few launches do them all.
-// They are built before the first step; running them allocates and copies nothing.
+// Many independent calls of one op, done together: a device needs only a few launches. Lists are
+// built before the first step; running them allocates and copies nothing.
 
-/// The largest number of pieces, whatever the calls: the size of a piece grows, and depends on
-/// nothing but the elements.
+/// The largest number of pieces of a list. For more elements, the size of pieces grows; it depends
+/// on the numbers of elements alone.
 inline constexpr std::int64_t max_pieces = std::int64_t{1} << 17;
 inline constexpr std::int64_t min_piece = 4096;
 
-/// How calls are cut into pieces: of `size` elements of one call, the last of a call of fewer.
+/// The pieces of calls, of `size` elements each; the last piece of a call may have fewer.
 struct Pieces {
-  std::vector<std::int64_t> first;  // by call, the number of its first piece
+  std::vector<std::int64_t> first;  // index of the first piece of each call
   std::int64_t total = 0;
   std::int64_t size = min_piece;
 };
 
-/// `elements`: of each call. Throws Error{unavailable} for more calls than half of max_pieces.
+/// `elements` has one size per call. Throws Error{unavailable} for over max_pieces / 2 calls.
 Pieces cut_into_pieces(std::span<const std::int64_t> elements);
 
-/// The calls as kernels of a device read them; `calls` and `first` are in its memory.
+/// The calls as device kernels read them; `calls` and `first` are in device memory.
 template <class Args>
 struct PlacedCalls {
   const Args* calls = nullptr;
   const std::int64_t* first = nullptr;  // Pieces::first
-  std::int64_t count = 0;               // of calls
+  std::int64_t count = 0;               // number of calls
   std::int64_t pieces = 0;
   std::int64_t piece = 0;  // Pieces::size
 };
 
-/// Args is an op's arguments, with a function elements_of(args).
+/// A list of calls. Args is an op's arguments; a function elements_of(args) must exist.
 template <class Args>
 class Calls {
  public:
   static_assert(std::is_trivially_copyable_v<Args>);
 
   Calls() = default;
-  /// The memory that the arguments point to must outlive this object. With a `stream` of a device,
-  /// a copy for its kernels is enqueued there.
+  /// The memory that the arguments point to must outlive this object. With a device `stream`, a
+  /// copy of the list for kernels is enqueued there.
   explicit Calls(std::vector<Args> list, Stream* stream = nullptr) : list_(std::move(list)) {
     if (stream != nullptr && stream->device() == DeviceKind::cuda && !list_.empty()) place(*stream);
   }
 
   std::span<const Args> list() const { return list_; }
-  /// Nothing without a device.
+  /// The calls in device memory; empty without a device.
   const PlacedCalls<Args>& placed() const { return placed_; }
 
  private:
@@ -88,53 +88,53 @@ class Calls {
   }
 
   std::vector<Args> list_;
-  Slab on_host_, on_device_;  // the first as long as the copy may be under way
+  Slab on_host_, on_device_;  // on_host_ must live until the copy is complete
   PlacedCalls<Args> placed_;
 };
 
-/// The kernel for many calls of a backend that has one for a single call.
+/// Implements a kernel for many calls by a kernel for a single call.
 template <class Args, void (*kernel)(const OpContext&, const Args&)>
 void each_call(const OpContext& context, const Calls<Args>& calls) {
   for (const Args& args : calls.list()) kernel(context, args);
 }
 
 // One step of an elementwise optimizer; g = grad * clip_coefficient. The formulas are rules in
-// update_rules.h. With found_inf nothing is written. The parameter and the states of some rules may
-// be bf16: they are then rounded at random (random_rounding.h), after all was computed in fp32 from
-// what is kept.
+// update_rules.h. With found_inf nothing is written. The parameter, and states of some rules, may
+// be bf16: then new values are computed in fp32 from the stored ones and rounded at random
+// (random_rounding.h).
 
-/// Constants that rules read in addition to the step state; each rule reads some of them.
+/// Constants that rules read in addition to StepState; each rule reads some.
 struct UpdateConstants {
   float beta1 = 0.9F, beta2 = 0.999F, epsilon = 1e-8F;
   float momentum = 0;
   bool nesterov = false;
-  bool coupled = false;                     // decay is added to the gradient
-  float scale = 1;                          // times the learning rate, not the decay
-  float rate_factor = 1, decay_factor = 1;  // times the learning rate and the decay of the step
+  bool coupled = false;                     // adds the decay to the gradient
+  float scale = 1;                          // multiplies the learning rate, not the decay
+  float rate_factor = 1, decay_factor = 1;  // multiply the step's learning rate and decay
 };
 
 struct Update {
   UpdateRule rule = UpdateRule::adamw;
   Tensor parameter;  // [n] fp32 or bf16, updated
   Tensor gradient;   // [n] fp32 or bf16
-  /// Each [n], updated: as many as the rule keeps, fp32 or as it allows bf16.
+  /// Each [n], updated; one per state of the rule, fp32, or bf16 if the rule allows.
   std::array<Tensor, 2> states{};
-  Tensor compute{};  // optional [n] bf16 or fp16: the rounded new parameter, which is fp32
+  Tensor compute{};  // optional [n] bf16 or fp16: rounded copy of the new fp32 parameter
   UpdateConstants constants{};
   bool decay = false;  // apply state->weight_decay
   RandomRounding rounding{};
-  const float* factor = nullptr;     // of the rule `scale`: device memory
+  const float* factor = nullptr;     // for the rule `scale`: in device memory
   const StepState* state = nullptr;  // seed, step, learning_rate, weight_decay, bias corrections,
                                      // clip_coefficient, found_inf
 };
 
 constexpr std::int64_t elements_of(const Update& args) { return args.parameter.shape.numel(); }
 
-/// All calls of a list have one rule.
+/// All calls of a list must have the same rule.
 void update(const OpContext& context, const Calls<Update>& calls);
 
-// *result += sum of x^2, in double, over fixed blocks of elements in order (of 4096 on the CPU),
-// whatever the thread count. Calls with one result add to it in their order.
+// *result += sum of x^2, in double, over fixed blocks of elements in order (4096 on the CPU),
+// independent of the number of threads. Calls with the same result add to it in their order.
 
 struct SquareSum {
   Tensor x;                  // [n] fp32 or bf16
@@ -145,20 +145,19 @@ constexpr std::int64_t elements_of(const SquareSum& args) { return args.x.shape.
 
 void square_sum(const OpContext& context, const Calls<SquareSum>& calls);
 
-// Decides about a step once every rank's sums of squares are there. All ranks have the same sums,
-// so all decide alike:
+// Decides about a step from the sums of squares of all ranks, so that all ranks decide alike:
 //   found_inf = some sum is not finite
 //   grad_norm = sqrt(sum of the first column) / loss_scale
 //   clip_coefficient = min(1, limit / (grad_norm + 1e-6)) / loss_scale
-// and the loss scale moves as Megatron-Core's DynamicGradScaler does.
+// The loss scale moves as in Megatron-Core's DynamicGradScaler.
 
-/// With found_inf hysteresis falls by one, and at 0 the scale is multiplied by backoff, but not
-/// below `least`; after `window` updates in a row it is multiplied by growth, while it stays below
-/// 2^64, and hysteresis is reset.
+/// Each found_inf reduces hysteresis by one; at 0 the scale is multiplied by backoff, but does not
+/// fall below `least`. After `window` consecutive updates the scale is multiplied by growth, if it
+/// stays below 2^64, and hysteresis is reset.
 struct StepVerdict {
   Tensor square_sums;  // [ranks, 2] f64: StepState::square_sums of every rank
-  double limit = 0;    // of the norm; 0: none
-  double growth = 1;   // 1 and 1: the scale is constant
+  double limit = 0;    // of the norm; no limit if 0
+  double growth = 1;   // the scale is constant if growth and backoff are 1
   double backoff = 1;
   double least = 1;
   std::int64_t window = 1;

@@ -1,6 +1,6 @@
-// Rounding to bf16 up or down at random, so that the mean is the number itself: a value that
-// changes by less than bf16 can tell still moves. The random bits depend on seed, step, tensor and
-// the element's place in the whole tensor, so that every layout rounds alike.
+// Rounds to bf16 up or down at random, so that the expected value is the exact number: even changes
+// below bf16 resolution add up over steps. The random bits depend on seed, step, tensor and the
+// element's index in the whole tensor, so that all layouts round alike.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,10 @@
 
 namespace trainctl {
 
-/// The random bits of the values of a parameter. Element i of a part is element
-/// first + (i + skip) / run * stride + (i + skip) % run of the whole tensor; with stride 0 there is
-/// one run.
+/// The random bits for the values of a parameter. Element i of a part is element first + (i + skip)
+/// / run * stride + (i + skip) % run of the whole tensor. If stride is 0, there is a single run.
 struct RandomRounding {
-  std::uint64_t tensor = 0;  // a number of its own
+  std::uint64_t tensor = 0;  // a unique number of the tensor
   std::int64_t first = 0;
   std::int64_t skip = 0;
   std::int64_t run = std::numeric_limits<std::int64_t>::max();
@@ -26,20 +25,20 @@ struct RandomRounding {
     if (stride == 0) return static_cast<std::uint64_t>(first + at);
     return static_cast<std::uint64_t>(first + at / run * stride + at % run);
   }
-  /// The Philox stream of an optimizer's values in a step: of an element's word the first moment
-  /// has the low 16 bits, the second the high ones.
+  /// The Philox stream for an optimizer's states in a step. In the word of an element, the low 16
+  /// bits are for the first moment, the high 16 bits for the second.
   constexpr std::uint64_t stream(std::int64_t step) const {
     return tensor + static_cast<std::uint64_t>(step + 1) * 0x9E3779B97F4A7C15ULL;
   }
-  /// The stream of the parameter itself, which has the low 16 bits of a word. It is another one, so
-  /// that how a weight is rounded does not depend on how its moments are.
+  /// The stream for the parameter itself, which uses the low 16 bits of a word. It differs from
+  /// stream(), so that a weight's rounding is independent of its moments' rounding.
   constexpr std::uint64_t weight_stream(std::int64_t step) const {
     return stream(step) ^ 0xD1B54A32D192ED03ULL;
   }
 };
 
-/// One of the two neighbours of a finite value; the upper in magnitude where `random`, of 16 bits,
-/// is at least 2^16 minus the bits that bf16 lacks. `wide`: the bits of the value.
+/// Rounds a value, given as bits `wide`, to one of its two bf16 neighbours: to the larger in
+/// magnitude if the 16 bits of `random` are at least 2^16 minus the bits that it drops.
 constexpr std::uint16_t round_bits(std::uint32_t wide, std::uint32_t random) {
   const bool finite = (wide & 0x7f800000U) != 0x7f800000U;
   const bool nan = !finite && (wide & 0x007fffffU) != 0;

@@ -32,8 +32,8 @@ namespace {
 
 constexpr double two_pi = 6.283185307179586476925;
 
-/// Llama 3's rule (Llama 3.1 report, section 3.4.2): wavelengths far below the original context
-/// stay, those far above it are stretched by `factor`, and between the two the frequency is
+/// Llama 3's rule (Llama 3.1 report, section 3.4.2): wavelengths far below the original context are
+/// kept, wavelengths far above it are stretched by `factor`, and frequencies in between are
 /// interpolated.
 double llama3_frequency(double frequency, const RopeScaling& scaling) {
   const double turns = scaling.original_positions * frequency / two_pi;
@@ -44,8 +44,8 @@ double llama3_frequency(double frequency, const RopeScaling& scaling) {
   return (1.0 - keep) * frequency / scaling.factor + keep * frequency;
 }
 
-/// YaRN (Peng et al. 2023, section 3.2): the same, but the pairs between two numbers of turns over
-/// the original context are interpolated evenly.
+/// YaRN (Peng et al. 2023, section 3.2): like Llama 3's rule, but interpolates evenly by pair
+/// index, between the pairs with beta_fast and beta_slow turns over the original context.
 double yarn_frequency(double frequency, double pair, double size, const RopeScaling& scaling) {
   const auto pair_at = [&](double turns) {
     return size * std::log(scaling.original_positions / (turns * two_pi)) /
@@ -64,10 +64,10 @@ double yarn_frequency(double frequency, double pair, double size, const RopeScal
   return frequency * (1 - ramp) + frequency / scaling.factor * ramp;
 }
 
-/// The frequency of `pair` of R = size features.
+/// The frequency of `pair`, of `size` = R features.
 double frequency_of(std::int64_t pair, double size, const RopeScaling& scaling) {
   const double at = static_cast<double>(pair);
-  // A larger base stretches the slowest pair by alpha, and the fastest not at all.
+  // A larger base stretches the slowest pair by alpha, and leaves the fastest unchanged.
   const double theta = scaling.type == RopeType::alpha
                            ? scaling.theta * std::pow(scaling.alpha, size / (size - 2))
                            : scaling.theta;

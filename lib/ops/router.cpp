@@ -26,7 +26,7 @@ void check_chosen(std::string_view op, const Tensor& logits, const Tensor& chose
         {{"logits", logits}, {"chosen", chosen}});
 }
 
-/// `tokens` are those of all groups.
+/// `tokens` is the number of tokens in all groups.
 void check_groups(std::string_view op, const Tensor& choices, std::int64_t group,
                   std::int64_t tokens, const Tensor& logits, std::int64_t counted) {
   check(group > 0 && tokens % group == 0 &&
@@ -55,7 +55,7 @@ void check_choice(std::string_view op, const RouterForward& args) {
         op, "the groups that share places must divide the tokens", {{"logits", args.logits}});
 }
 
-/// `tokens` are those of all groups.
+/// `tokens` is the number of tokens in all groups.
 void check_real(std::string_view op, const Tensor& real, std::int64_t tokens,
                 const Tensor& logits) {
   check(real.empty() || is_vector(real, tokens, DType::u8), op,

@@ -1,4 +1,4 @@
-// The router of a layer of experts: its choice, its gradients, its losses and its statistics.
+// The router of a layer of experts: choices, gradients, losses and statistics.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace trainctl {
 
-// Where the rows of a router lie: those of gathered ranks, and those on their way to experts.
+// The order of a router's rows: gathered from ranks, and in transit to experts.
 
-/// Which token a row is. Rows that context-parallel ranks have gathered lie rank after rank, and
-/// each rank's sequence after sequence. By default rows lie in the order of the data.
+/// Maps rows to tokens. Rows gathered from context-parallel ranks are ordered by rank, then by
+/// sequence. By default rows are in the order of the data.
 struct RowOrder {
-  TokenPieces tokens{};        // seq_length is needed with several ranks
-  std::int64_t sequences = 1;  // of each rank
+  TokenPieces tokens{};        // seq_length is required with several ranks
+  std::int64_t sequences = 1;  // per rank
 
   constexpr std::int64_t token_of(std::int64_t row) const {
     if (tokens.ranks == 1) return row;
@@ -39,14 +39,14 @@ constexpr bool is_counted(const std::uint8_t* marks, std::int64_t token) {
   return marks == nullptr || marks[token] != 0;
 }
 
-/// In which order the rows of the experts lie on their way: of an expert's n rows chunk c has those
-/// from n c / chunks to n (c + 1) / chunks; chunk after chunk, in each expert after expert.
+/// The order of experts' rows in transit: of an expert's n rows, chunk c has rows n c / chunks to n
+/// (c + 1) / chunks. Rows are ordered by chunk, then by expert.
 struct RowChunking {
   const std::int64_t* counts = nullptr;  // rows of each expert
   std::int64_t experts = 0;
   std::int64_t chunks = 1;
 
-  /// Where row `row` of `expert` lies.
+  /// The place of row `row` of `expert` in this order.
   constexpr std::int64_t slot_of(std::int64_t expert, std::int64_t row) const {
     const std::int64_t chunk = ((row + 1) * chunks - 1) / counts[expert];
     const std::int64_t end = chunks > 1 ? experts : expert;
@@ -58,62 +58,61 @@ struct RowChunking {
   }
 };
 
-// The router of a layer of experts: which experts a token goes to and with what weight, and the
-// losses in addition to the main one. T tokens, E experts, k chosen for each token, G tokens of a
-// routing group (neighbours in the order of the data). Per token lse = log sum exp(logits); its
-// scores are p = softmax(logits), or s = sigmoid(logits) of each by itself. p of the losses is the
-// softmax, or with sigmoid s / sum of s.
+// A router chooses experts and weights for each token, and has losses in addition to the main loss.
+// T tokens, E experts, k experts chosen per token, G tokens in a routing group (neighbours in the
+// order of the data). Per token lse = log sum exp(logits). Scores are p = softmax(logits), or s =
+// sigmoid(logits). In the losses, p is the softmax, or for sigmoid s / sum of s.
 
-// The choice of a token: the k largest logits, or with sigmoid the k largest s + bias, of the best
-//   `group_topk` of n groups of neighbouring experts: those with the largest sums of their
-//   k / group_topk best s + bias (DeepSeek-V3, section 2.1.2), or p or logits (Megatron). Of equal
-//   ones the first.
-// In rounds (MindFormers' TopkRouter): round j chooses the largest p that the token has not been
-//   kept for, m_te = 0 where it has, else 1; an expert that was full may be chosen again. If all
-//   p m are 0 in fp32, it is expert 0.
-// Places: an expert takes expert_places() choices of a group of RouterCapacity; what finds no place
-//   is dropped.
+// Choice of a token: the k largest logits, or for sigmoid the k largest s + bias, within the best
+//   `group_topk` of n groups of neighbouring experts. A group ranks by the sum of its
+//   k / group_topk best s + bias (DeepSeek-V3, section 2.1.2), or p or logits (Megatron). The
+//   first of equal ones wins.
+// Rounds (MindFormers' TopkRouter): round j chooses the largest p of the experts that have not
+//   kept the token: m_te = 0 if expert e has, else 1. A full expert may be chosen again. If all
+//   p m are 0 in fp32, expert 0 is chosen.
+// Places: an expert accepts expert_places() choices per group of RouterCapacity, and drops
+//   further ones.
 // Weights: scaling times score over 1, the sum of the token's choices (sigmoid: + 1e-20), or 1e-9 +
-//   the sum of those that are kept. A choice that is dropped, or that names an expert which the
-//   token has already, has weight 0, and the second counts in no sum.
-// Balance loss of a group (1 if even): E / (k G) sum over e of c_e mean over t of p_te, c_e of the
-//   group's choices being of expert e, dropped ones too (Fedus et al. 2021, equation 4). With
-//   free_counts c_e counts what would be chosen without bias and groups of experts. In rounds it is
-//   the sum over them of E / G sum over e of c_je mean over t of p_te m_te / S_t, with
-//   S_t = 1e-9 + sum over e of p_te m_te; what c counts and m are constants.
+//   the sum of its kept choices. A dropped choice has weight 0, and so has a repeated choice of
+//   an expert that has the token already; the latter counts in no sum.
+// Balance loss of a group (1 if even): E / (k G) sum over e of c_e mean over t of p_te, where c_e
+//   is the number of the group's choices of expert e, even dropped ones (Fedus et al. 2021,
+//   equation 4). With free_counts, c_e counts choices without bias and groups of experts. In
+//   rounds: sum over rounds of E / G sum over e of c_je mean over t of p_te m_te / S_t,
+//   S_t = 1e-9 + sum over e of p_te m_te. The counts c, and m, are constants.
 // z-loss of a token: lse^2 (Zoph et al. 2022, equation 5)
-// Tokens that are not real choose nothing and are in no count and loss: G and the tokens that share
-// places are the real ones of a group. `real` is [tokens of all groups] u8 in the order of the
-// data, 0 where a token is not; empty: all are.
+// Tokens that are not real choose nothing and are in no count and loss; G and capacity groups count
+// only real tokens. `real` is [tokens of all groups] u8 in the order of the data, 0 for tokens that
+// are not real. If empty, all are real.
 
-/// The divisor of the score of a choice for its weight: 1, or a sum.
+/// The divisor of a choice's score in its weight: 1, or the sum of chosen or kept scores.
 enum class RouterWeighting { all, chosen, kept };
-/// Who finds a place: first choices before second ones, then earlier tokens; those with the largest
-/// weights (`kept`: scores), of equal ones the earlier token; or earlier tokens, of each the first
-/// choice before the second.
+/// The choices that find places. position: first choices before second ones, then earlier tokens.
+/// probability: largest weights (for `kept`: scores), then earlier tokens. token: earlier tokens,
+/// then first choices before second ones.
 enum class RouterOverflow { position, probability, token };
 
-/// How experts are chosen and weighted, and what is counted of it.
+/// The rule by which experts are chosen and weighted, and choices counted.
 struct RouterChoice {
   bool sigmoid = false;  // scores; else softmax
   RouterWeighting weighting = RouterWeighting::all;
-  bool rounds = false;       // with softmax, one group of experts and RouterOverflow::position
+  bool rounds = false;       // requires softmax, one group of experts and RouterOverflow::position
   bool free_counts = false;  // not with rounds
-  bool sums_logits = false;  // with softmax: groups of experts are compared by logits, not by p
+  bool sums_logits = false;  // softmax: ranks groups of experts by logits instead of p
   float scaling = 1;
-  std::int64_t groups = 1, group_topk = 1;  // groups divides E
+  std::int64_t groups = 1, group_topk = 1;  // `groups` divides E
 
-  /// Rows of `choices` for each routing group: one, with free_counts first what is chosen and then
-  /// what would be, or one for each round.
+  /// Rows of `choices` per routing group: one; with free_counts two, the actual and the free
+  /// choices; or one per round.
   constexpr std::int64_t counted(std::int64_t topk) const {
     return rounds ? topk : free_counts ? 2 : 1;
   }
 };
 
-/// The limit of each expert.
+/// The limit of choices per expert.
 struct RouterCapacity {
-  std::int64_t group = 0;  // tokens (neighbours) that share its places; divides T
-  double factor = 0;       // 0: no limit
+  std::int64_t group = 0;  // neighbouring tokens that share places; divides T
+  double factor = 0;       // no limit if 0
   RouterOverflow overflow = RouterOverflow::position;
 };
 
@@ -121,39 +120,39 @@ struct RouterForward {
   Tensor logits;  // [T, E] fp32
   Tensor real{};
   RowOrder order{};
-  Tensor bias{};           // [E] fp32, with sigmoid; or empty
+  Tensor bias{};           // [E] fp32, for sigmoid; or empty
   std::int64_t group = 0;  // G, divides T
   RouterCapacity capacity{};
   RouterChoice choice{};
-  Tensor chosen;  // [T, k] i32, the largest first: the expert, or ~expert where it is full;
-                  // ~0 of a token that is not real
+  Tensor chosen;  // [T, k] i32, largest first: the expert, or ~expert if it is full; ~0 if the
+                  // token is not real
   Tensor weight;  // [T, k] fp32
-  std::int64_t first = 0;   // with `count` rows from it on: the tokens of this rank
-  std::int64_t count = 0;   // 0: all
-  std::int64_t chunks = 1;  // RowChunking of their slots
-  Tensor slot;     // [T, k] i32, of those rows: the row of the choice among theirs for all experts:
-                   // expert after expert, in each in the order of the rows; -1 where it is dropped
-  Tensor choices;  // [T / G x counted, E] i32: c_e of each group
-  Tensor counts;   // [E] i64: rows of each expert
+  std::int64_t first = 0;   // first of `count` rows, the tokens of this rank
+  std::int64_t count = 0;   // all rows if 0
+  std::int64_t chunks = 1;  // RowChunking of the slots
+  Tensor slot;     // [T, k] i32, for those rows: the choice's row among all their rows, ordered by
+                   // expert, then by row; -1 if dropped
+  Tensor choices;  // [T / G x counted, E] i32: c_e per group
+  Tensor counts;   // [E] i64: rows per expert
 };
 
-/// The gradient of the logits through the weights alone.
+/// The gradient of the logits through the weights of choices alone.
 struct RouterBackward {
   Tensor logits, chosen;
   RouterChoice choice{};
-  Tensor d_weight;  // [T, k] fp32; of dropped choices it is not read
+  Tensor d_weight;  // [T, k] fp32; not read for dropped choices
   Tensor d_logits;  // [T, E] fp32, overwritten
 };
 
-/// d_logits += loss_scale x token_factor x the gradient of balance_factor x G x (balance losses)
-/// + z_factor x (z-losses). With token_factor = 1 / (tokens of the global batch) that is the mean
-/// of each over the batch.
+/// d_logits += loss_scale x token_factor x the gradient of balance_factor x G x (balance losses) +
+/// z_factor x (z-losses). With token_factor = 1 / (tokens of the global batch), this is the mean of
+/// each loss over the batch.
 struct RouterLosses {
   // [S, E] fp32, [S, k] i32: some of the rows of `choices`; of router_statistics all
   Tensor logits, chosen;
   Tensor real{};
   RowOrder order{};
-  std::int64_t first = 0;  // the first of them
+  std::int64_t first = 0;  // index of the first of these rows
   std::int64_t group = 0;
   RouterChoice choice{};
   Tensor choices;
@@ -164,16 +163,16 @@ struct RouterLosses {
   Tensor sums{};  // of router_statistics: [router_sums + E] fp32, added to
 };
 
-/// The sums of router_statistics for a layer, before the number of choices of each expert.
-enum class RouterSum { balance, z_loss, entropy, dropped };  // G x balance loss; lse^2; that of p;
-inline constexpr std::int64_t router_sums = 4;               // choices that were dropped
+/// The sums that router_statistics adds for a layer, before the number of choices per expert:
+enum class RouterSum { balance, z_loss, entropy, dropped };  // G x balance loss; lse^2; entropy;
+inline constexpr std::int64_t router_sums = 4;               // dropped choices
 
 void router_forward(const OpContext& context, const RouterForward& args);
 void router_backward(const OpContext& context, const RouterBackward& args);
 void router_losses(const OpContext& context, const RouterLosses& args);
 void router_statistics(const OpContext& context, const RouterLosses& args);
 
-/// Where sums of weights and of p m begin.
+/// The initial values of sums of chosen weights, and of p m or kept weights.
 inline constexpr double min_chosen_sum = 1e-20;
 inline constexpr double min_kept_sum = 1e-9;
 

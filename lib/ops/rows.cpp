@@ -8,7 +8,7 @@ namespace {
 
 bool is_matrix(const Tensor& x) { return !x.empty() && x.shape.rank() == 2; }
 
-/// `tokens` [T, F] and the `rows` [N, F] that the slots name.
+/// Checks `tokens` [T, F], and `rows` [N, F] to which the slots refer.
 void check_slots(std::string_view op, const Tensor& tokens, const Tensor& slot,
                  const Tensor& rows) {
   check(is_matrix(tokens) && is_float(tokens), op, "x must be [rows, features] of floats",

@@ -1,4 +1,4 @@
-// Operations on whole rows: rows of experts, embeddings, gradients of biases, copies of rows and
+// Operations on whole rows: rows for experts, embeddings, bias gradients, copies of rows and
 // blocks.
 #pragma once
 
@@ -7,12 +7,12 @@
 
 namespace trainctl {
 
-// Rows on their way to experts and back. x, y: fp32, bf16 or fp16; F elements of a row; sums are
-// taken in fp32.
+// Rows sent to experts and back. x and y are fp32, bf16 or fp16, with F elements per row; sums are
+// computed in fp32.
 
-// spread:  y[slot[t, j]] = x[t]; a slot of -1 takes nothing
-// collect: y[t] = sum over j of x[slot[t, j]]; a slot of -1 adds nothing. It is the gradient of
-//          spread, and spread that of collect.
+// spread:  y[slot[t, j]] = x[t], except for slots of -1
+// collect: y[t] = sum over j of x[slot[t, j]], except for slots of -1. The gradient of spread is
+//          collect, and the reverse.
 // scale:   y[r] = weight[r] x[r]; backward: dx[r] = weight[r] dy[r], d_weight[r] = dy[r] . x[r]
 //          with sigmoid: s = sigmoid(weight[r]) instead of the weight, and d_weight[r] =
 //          s (1 - s) dy[r] . x[r]
@@ -39,12 +39,12 @@ struct ScaleRows {
 
 /// As ScaleRows.
 struct BiasRows {
-  Tensor y{};         // [R, F], added to
+  Tensor y{};         // [R, F], accumulated
   Tensor dy{};        // [R, F]
   Tensor weight;      // [R] fp32
   Tensor bias;        // [F] fp32
-  Tensor d_bias{};    // [F] fp32, added to
-  Tensor d_weight{};  // [R] fp32, added to; empty: another rank adds the bias
+  Tensor d_bias{};    // [F] fp32, accumulated
+  Tensor d_weight{};  // [R] fp32, accumulated; empty if another rank adds the bias
 };
 
 void spread_rows(const OpContext& context, const MoveRows& args);
@@ -54,9 +54,8 @@ void scale_rows_backward(const OpContext& context, const ScaleRows& args);
 void bias_rows(const OpContext& context, const BiasRows& args);
 void bias_rows_backward(const OpContext& context, const BiasRows& args);
 
-// y[t] = table[indices[t]], or added to y: the rows of tokens and of positions alike. Indices
-// outside [first_row, first_row + rows) give zeros (they belong to another rank's shard of the
-// table).
+// y[t] = table[indices[t]], or added to y[t]: rows for tokens or positions. Indices outside
+// [first_row, first_row + rows), which belong to another rank's shard, give zeros.
 
 /// The forward pass takes table and y, the backward pass their gradients.
 struct EmbeddingArgs {
@@ -72,7 +71,7 @@ struct EmbeddingArgs {
 void embedding_forward(const OpContext& context, const EmbeddingArgs& args);
 void embedding_backward(const OpContext& context, const EmbeddingArgs& args);
 
-// db += sum of dy over rows.
+// db += column sums of dy.
 
 struct BiasGradient {
   Tensor dy;  // [rows, features] fp32, bf16 or fp16
@@ -81,29 +80,29 @@ struct BiasGradient {
 
 void bias_gradient(const OpContext& context, const BiasGradient& args);
 
-// Rows of one stretch of memory to another, where they lie at other distances: y[r][i] = x[r][i].
+// Copies rows between memory with different distances of rows: y[r][i] = x[r][i].
 
 struct CopyRows {
-  Tensor x;  // begins at the first row; elements between rows are not read
-  Tensor y;  // the same, of the type of x; other memory. Elements between rows are not written
+  Tensor x;  // starts at the first row; elements between rows are not read
+  Tensor y;  // likewise, of x's type, in other memory; elements between rows are not written
   std::int64_t rows = 0;
-  std::int64_t length = 0;              // elements of a row
-  std::int64_t x_step = 0, y_step = 0;  // elements from the begin of a row to that of the next
+  std::int64_t length = 0;              // elements per row
+  std::int64_t x_step = 0, y_step = 0;  // elements from the start of a row to the start of the next
 };
 
-/// Elements from the first of the first row to the last of the last one.
+/// Elements from the start of the first row to the end of the last row.
 constexpr std::int64_t reach_of(std::int64_t rows, std::int64_t length, std::int64_t step) {
   return rows == 0 ? 0 : (rows - 1) * step + length;
 }
 
 void copy_rows(const OpContext& context, const CopyRows& args);
 
-// Blocks of a matrix of blocks in the other order: y[j][i] = x[i][j]. Packs the columns of a tensor
-// by the rank that gets them, and back.
+// Transposes a matrix of blocks: y[j][i] = x[i][j]. Orders the columns of a tensor by the rank that
+// receives them, or restores their order.
 
 struct SwapBlocks {
-  Tensor x;  // [rows][columns][width] in that order, of any shape and type
-  Tensor y;  // [columns][rows][width], of the same type; other memory
+  Tensor x;  // [rows][columns][width], of any shape and type
+  Tensor y;  // [columns][rows][width], of x's type, in other memory
   std::int64_t rows = 0;
   std::int64_t columns = 0;
 };

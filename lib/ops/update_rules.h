@@ -1,8 +1,8 @@
-// The formulas of elementwise optimizers, shared by all back ends. A rule has the numbers of a step
-// and turns one element's parameter, clipped gradient and states into the new ones. Real is the
-// type in which a back end computes; a rule `by_reciprocals` multiplies by numbers of the step
-// instead of dividing, which is faster and differs in the last bits. A new rule is a struct and a
-// case of with_rule.
+// The formulas of elementwise optimizers, shared by all backends. A rule holds the constants of a
+// step and computes an element's new parameter and states from the old ones and the clipped
+// gradient. Real is the type in which the backend computes. A rule with `by_reciprocals` multiplies
+// by reciprocals instead of dividing, which is faster and differs in the last bits. A new rule is a
+// struct and a case of with_rule.
 #pragma once
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace trainctl {
 
-/// The learning rate and the decay of the parameter: those of the step, times its factors.
+/// The learning rate and the decay of a parameter: those of the step times its factors.
 constexpr float rate_of(const Update& args) {
   return args.state->learning_rate * args.constants.rate_factor;
 }
@@ -27,8 +27,8 @@ template <class Real, bool by_reciprocals>
 struct AdamWRule {
   static constexpr std::string_view name = "adamw";
   static constexpr int states = 2;
-  static constexpr bool narrow_states = true;  // they may be bf16
-  static constexpr bool clipped = true;        // its gradient is
+  static constexpr bool narrow_states = true;  // states may be bf16
+  static constexpr bool clipped = true;        // the gradient is clipped
   static constexpr bool keeps(const UpdateConstants&) { return true; }
 
   Real beta1, beta2, epsilon, correction1, correction2, rate, decay;
@@ -60,10 +60,10 @@ struct AdamWRule {
   }
 };
 
-/// SGD with momentum, whose decay is decoupled, or coupled as in torch:
+/// SGD with momentum, with decoupled decay, or coupled decay as in torch:
 ///   b = momentum b + g;  p -= lr (b + weight_decay p)
 ///   b = momentum b + g + weight_decay p;  p -= lr b
-/// Without momentum there is no b.
+/// Without momentum there is no state b.
 template <class Real, bool by_reciprocals>
 struct SgdRule {
   static constexpr std::string_view name = "sgd";
@@ -86,7 +86,7 @@ struct SgdRule {
   }
 };
 
-/// Lion (Chen et al. 2023, algorithm 2), whose decay is decoupled; sign(0) = 0:
+/// Lion (Chen et al. 2023, algorithm 2) with decoupled decay; sign(0) = 0:
 ///   p -= lr ( sign(b1 m + (1-b1) g) + weight_decay p );  m = b2 m + (1-b2) g
 template <class Real, bool by_reciprocals>
 struct LionRule {
@@ -112,7 +112,7 @@ struct LionRule {
   }
 };
 
-/// The direction of Muon (Jordan 2024), of which a matrix is made orthogonal; b is 0 at the start:
+/// The direction of Muon (Jordan 2024), which is then orthogonalized; b starts at 0:
 ///   b = momentum b + (1 - momentum) g;  p = nesterov ? momentum b + (1 - momentum) g : b
 template <class Real, bool by_reciprocals>
 struct MuonDirectionRule {
@@ -134,7 +134,7 @@ struct MuonDirectionRule {
   }
 };
 
-/// The step of Muon along the orthogonal matrix, which is given as the gradient:
+/// Muon's step along the orthogonalized direction, which is given as the gradient:
 ///   p = p (1 - lr weight_decay) - lr scale g
 template <class Real, bool by_reciprocals>
 struct MuonStepRule {
@@ -172,7 +172,7 @@ struct AverageRule {
   }
 };
 
-/// A factor that is known only after the update (Update::factor):
+/// Multiplies by a factor that is known only after the update (Update::factor):
 ///   p = factor p
 template <class Real, bool by_reciprocals>
 struct ScaleRule {
@@ -189,7 +189,7 @@ struct ScaleRule {
   constexpr Real next(Real before, Real, Real&, Real&) const { return before * factor; }
 };
 
-/// visit.operator()<Rule>() with the rule of `type`.
+/// Calls visit.operator()<Rule>() with the rule for `rule`.
 template <class Real, bool by_reciprocals, class Visit>
 constexpr decltype(auto) with_rule(UpdateRule rule, const Visit& visit) {
   switch (rule) {
@@ -209,7 +209,7 @@ inline constexpr UpdateRule update_rules[] = {
     UpdateRule::adamw,     UpdateRule::sgd,     UpdateRule::lion, UpdateRule::muon_direction,
     UpdateRule::muon_step, UpdateRule::average, UpdateRule::scale};
 
-/// "adamw": what messages and benchmarks call an update.
+/// The name of an update in messages and benchmarks, such as "adamw".
 constexpr std::string_view name_of(UpdateRule rule) {
   return with_rule<float, false>(rule, [&]<class Rule>() { return Rule::name; });
 }

@@ -48,7 +48,7 @@ const Plan& Plan::after(std::int64_t completed) const {
 
 namespace {
 
-/// Over all numbers of micro-batches.
+/// The maximum over all numbers of micro-batches.
 std::int64_t max_bytes(const Plan& plan, int stage, std::int64_t ActivationSlots::*bytes) {
   std::int64_t most = at(plan.stages, stage).activation_slots.*bytes;
   for (const Plan& other : plan.smaller) {
@@ -57,7 +57,7 @@ std::int64_t max_bytes(const Plan& plan, int stage, std::int64_t ActivationSlots
   return most;
 }
 
-/// The first of those that have the view.
+/// The first micro-batch that uses the view.
 int microbatch_in(const StagePlan& stage, int view) {
   const std::vector<int>& views = stage.activation_slots.view_of;
   return static_cast<int>(std::find(views.begin(), views.end(), view) - views.begin());
@@ -80,7 +80,7 @@ std::int64_t Plan::host_bytes(int stage) const {
 
 namespace {
 
-/// `share`: of the experts.
+/// `share`: number of experts that are counted.
 std::int64_t count_parameters(const Plan& plan, std::int64_t share) {
   std::int64_t count = 0;
   for (const StagePlan& stage : plan.stages) {

@@ -21,11 +21,11 @@ namespace {
 
 constexpr const char* automatic = "auto";
 
-/// The device of one rank of a machine.
+/// The device that one rank of a machine would use.
 struct OwnDevice {
-  std::string asked{};  // parallel.device: "auto" or "cuda"; empty: neither
-  std::string kind{};   // "NVIDIA H200, compute capability 9.0"; empty: none
-  std::string lack{};   // why none
+  std::string asked{};  // parallel.device, "auto" or "cuda"; empty for other values
+  std::string kind{};   // such as "NVIDIA H200, compute capability 9.0"; empty if none
+  std::string lack{};   // reason for having none
 };
 constexpr auto members_of(const OwnDevice*) {
   return std::tuple(&OwnDevice::asked, &OwnDevice::kind, &OwnDevice::lack);
@@ -56,8 +56,8 @@ DeviceChoice lacking(const std::string& asked, const std::string& what) {
   return {DeviceKind::cuda, what, false};
 }
 
-/// Decides from all ranks' answers. Ranks that ask for different devices are left out here: their
-/// plans differ, which agree_on_plan reports.
+/// Decides from the answers of all ranks. Ranks that ask for another kind of device are ignored
+/// here: their plans differ, which agree_on_plan reports.
 DeviceChoice judge(const ParallelConfig& config, const std::vector<OwnDevice>& answers) {
   const std::string& asked = config.device;
   std::string first;
@@ -78,14 +78,14 @@ DeviceChoice judge(const ParallelConfig& config, const std::vector<OwnDevice>& a
 /// The cores of one rank.
 struct OwnCores {
   std::string host{};
-  int quota = 0;  // of its cgroup; 0: none
+  int quota = 0;  // quota of the cgroup; 0 if it has none
   std::vector<int> processors{};
 };
 constexpr auto members_of(const OwnCores*) {
   return std::tuple(&OwnCores::host, &OwnCores::quota, &OwnCores::processors);
 }
 
-/// Cores of the host that has the fewest.
+/// The number of cores of the host that has the fewest.
 std::int64_t fewest_cores(const std::vector<OwnCores>& ranks) {
   std::map<std::string, std::pair<int, std::set<int>>> hosts;
   for (const OwnCores& own : ranks) {
@@ -144,7 +144,7 @@ DeviceKind choose_device(const ParallelConfig& asked, const World& world, Group&
 
 namespace {
 
-// The oldest that was compared with the plain kernels on a device (docs/gpu.md).
+// The oldest version compared with the plain kernels on a device (docs/gpu.md).
 constexpr std::int64_t checked_cudnn = 91400;
 constexpr int checked_capability = 90;
 
@@ -152,7 +152,7 @@ std::string cudnn_text(std::int64_t version) {
   return formatted("cuDNN {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-/// Whether this rank's cuDNN may be taken: "cuDNN 9.19.0", or why not.
+/// Whether this rank may use cuDNN. `why` is its version, "cuDNN 9.19.0", or the reason why not.
 CudnnChoice own_cudnn(int local_rank, bool share) {
   try {
     const int device = cuda_device_of(local_rank, share);

@@ -16,7 +16,7 @@
 
 namespace trainctl {
 
-// The members of Beginning that rank 0 gives to the others; notes and the lease stay there.
+// The members of Beginning that rank 0 sends to the other ranks; it keeps notes and the lease.
 constexpr auto members_of(const Start*) {
   return std::tuple(&Start::kind, &Start::earlier, &Start::checkpoint, &Start::step,
                     &Start::has_weights);
@@ -31,10 +31,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Directory entries may take so long to reach other hosts.
+// Time that a new directory entry may take to reach other hosts.
 constexpr auto longest_look = std::chrono::seconds(10);
 
-/// A number for {n} belongs to the run that makes its directory: another may begin just then.
+/// Creates the directory if the pattern has {n}, since another run may choose the same number now.
 fs::path claimed_directory(const std::string& pattern) {
   while (true) {
     const fs::path path = output_directory(pattern);
@@ -45,7 +45,7 @@ fs::path claimed_directory(const std::string& pattern) {
   }
 }
 
-/// A lost run is not this process's any more: what it still does must end soon.
+/// Ends a process that has lost its run to another start and must stop writing.
 void end_process() { end_suddenly(ExitCode::taken); }
 
 Beginning decide(const Config& config, std::int64_t steps, const std::string& resume) {
@@ -77,8 +77,8 @@ bool sees(const fs::path& path, const std::string& content) {
   }
 }
 
-/// A file that rank 0 writes must be seen by all: a directory that is another one on each host
-/// would hold a part of each checkpoint.
+/// Checks that all ranks see a file that rank 0 writes: if each host had a directory of its own,
+/// each would hold only a part of every checkpoint.
 void check_shared(const fs::path& directory, World& world, Group& everyone) {
   if (world.local_size() == world.size()) return;
   const fs::path path = directory / "shared-directory-check";

@@ -1,4 +1,4 @@
-// The ranks of a run agree on the directory that it writes and on the checkpoint that it continues.
+// The ranks of a run agree on the directory that they write and on the checkpoint to continue from.
 #pragma once
 
 #include <filesystem>
@@ -12,13 +12,13 @@
 
 namespace trainctl {
 
-/// Equal on all ranks, except the lease, which only rank 0 has.
+/// The start of a run: equal on all ranks, except the lease, which only rank 0 has.
 struct Beginning {
   std::filesystem::path directory;
   Start start;
   std::unique_ptr<Lease> lease;
-  Fence fence{};                    // of this session; on rank 0 the lease answers it
-  ExitCode refused = ExitCode::ok;  // else rank 0 has said why
+  Fence fence{};                    // fence of this session; on rank 0 it asks the lease
+  ExitCode refused = ExitCode::ok;  // not ok: the run must not start, and rank 0 has printed why
 };
 
 /// Rank 0 takes the directory, which may last, and decides (decide_start); nothing of an earlier
@@ -27,8 +27,8 @@ struct Beginning {
 Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std::string& resume,
                              World& world, Group& everyone);
 
-/// The configuration that continues the run in `directory` when it is trained: it names that
-/// directory, and replaces nothing.
+/// The configuration with which a command can continue the run in `directory`: output.dir is that
+/// directory, and output.overwrite is off.
 Config config_to_go_on(Config config, const std::filesystem::path& directory);
 
 /// Rank 0 prepares the directory and writes config.yaml, plan.json and, unless it is empty,

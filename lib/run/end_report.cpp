@@ -68,11 +68,11 @@ std::string differences(const std::vector<TrafficRow>& rows) {
   return text;
 }
 
-// The rows of a measured step as measured.json has them, for the report's drawing.
+// The rows of a measured step as written to measured.json, for the drawing in the report.
 
 namespace {
 
-/// The first letter is the kind: what the report colours by.
+/// A short name of a row; its first letter is the kind, by which the report chooses the colour.
 std::string name_of(const Action& row) {
   const std::string pass = std::to_string(row.microbatch) + "." + std::to_string(row.chunk);
   switch (row.kind) {
@@ -101,7 +101,7 @@ std::string name_of(const Action& row) {
   }
 }
 
-/// Rows of no length are left out.
+/// The rows of one rank as JSON, without rows of no length.
 std::string rows_json(const TraceSource& source, std::int64_t step, double zero) {
   JsonText json;
   json.open_object(JsonText::Form::one_line);
@@ -130,13 +130,13 @@ std::string rows_json(const TraceSource& source, std::int64_t step, double zero)
   json.close();
   json.close();
   std::string text = json.take();
-  text.pop_back();  // its newline
+  text.pop_back();  // removes the newline
   return text;
 }
 
 /// On rank 0 the JSON of {"step", "ranks": [{"rank", "rows": [[name, start, length, waited],
-/// ...]}]} in microseconds, with one rank of each stage; "" elsewhere. Neighbouring rows of one
-/// micro-batch and kind are one. `step` as the trace counts, `shown` as the run does. Collective.
+/// ...]}]} in microseconds, with one rank per stage, else "". Neighbouring rows of one micro-batch
+/// and kind are merged. `step` is the number in the trace, `shown` in the run. Collective.
 std::string timeline_json(const TraceSource& source, std::int64_t step, std::int64_t shown) {
   const double offset = clock_offset(source);
   const double start = source.trace.step(step).front().start + offset;
@@ -173,23 +173,23 @@ struct EndReport {
   const MeasuredLedgers& ledgers;
   const std::string& timeline;  // timeline_json
   const ProductPeak* peak;
-  const Rates& rates;  // what `time` was estimated from,
+  const Rates& rates;  // basis of `time` if `machine` is unset
   const TimeEstimate& time;
-  const std::optional<Machine>& machine;  // unless section cluster names a device
+  const std::optional<Machine>& machine;  // from section cluster, if it names a device
 };
 
 struct Category {
   const char* name;
   std::int64_t MemoryEstimate::*bytes;
 };
-// The categories that a rank can measure; data and runtime are only in the process's peak.
+// Categories that a rank can measure. Data and runtime appear only in the peak of the process.
 constexpr std::array<Category, 6> categories{{{"parameters", &MemoryEstimate::parameters},
                                               {"gradients", &MemoryEstimate::gradients},
                                               {"optimizer", &MemoryEstimate::optimizer},
                                               {"activations", &MemoryEstimate::activations},
                                               {"offloaded", &MemoryEstimate::offloaded},
                                               {"communication", &MemoryEstimate::communication}}};
-/// One for each rank.
+/// The planned ledger of each rank.
 std::vector<Ledger> planned_ledgers(const EndReport& report) {
   const Plan& plan = report.plan;
   const std::vector<Ledger> by_stage =
@@ -203,7 +203,7 @@ std::vector<Ledger> planned_ledgers(const EndReport& report) {
   return ledgers;
 }
 
-constexpr std::size_t per_rank = categories.size() + 1;  // and whether its traffic was as planned
+constexpr std::size_t per_rank = categories.size() + 1;  // of `all`: categories, traffic as planned
 
 std::string rank_json(const EndReport& report, const std::vector<TrafficRow>& rows) {
   constexpr auto one_line = JsonText::Form::one_line;
@@ -238,11 +238,11 @@ std::string rank_json(const EndReport& report, const std::vector<TrafficRow>& ro
   json.close();
   json.close();
   std::string text = json.take();
-  text.pop_back();  // its newline
+  text.pop_back();  // removes the newline
   return text;
 }
 
-/// The step of the ledgers, as the run counts.
+/// Number in the run of the step that the ledgers describe.
 std::int64_t ledger_step(const EndReport& report) {
   return report.step.step - report.ledgers.behind;
 }
@@ -311,7 +311,7 @@ std::string document(const EndReport& report, const std::vector<Ledger>& planned
   return json.take();
 }
 
-/// The rank with the largest difference in one category, of all its planned bytes.
+/// The rank with the largest difference in one category, as a share of all its planned bytes.
 int max_different(const Plan& plan, const std::vector<double>& all) {
   int worst = 0;
   double most = -1;
@@ -376,8 +376,7 @@ std::string traffic_line(const std::vector<TrafficRow>& rows, const std::vector<
          grouped_count(ranks, "rank");
 }
 
-/// A person who waits for the loss is not served by twenty lines of memory: they are in the log,
-/// and on stderr with --verbose.
+/// Memory takes some twenty lines: they are in the log, and on stderr only with --verbose.
 void tell(const Lines& lines, LogLevel level) {
   for (const std::string& line : lines) {
     if (level == LogLevel::debug) {
@@ -411,7 +410,7 @@ std::string tell_measured(const EndReport& report) {
     lines.push_back(line);
   }
   const std::string apart = differences_text(mean_of(planned), mean_of(report.ledgers.by_rank));
-  // Who asked for the prices of a device wants to know whether they hold.
+  // Users who ask for the prices of a device want to know whether they hold.
   if (report.machine) {
     log_info("planned on " + report.machine->device.name + ", against measured: " + apart);
   } else {
@@ -423,7 +422,7 @@ std::string tell_measured(const EndReport& report) {
   return document(report, planned, ranks);
 }
 
-/// A report that cannot be written does not fail the run: returns false, with a warning.
+/// Runs `body`. Its failure does not fail the run: returns false after a warning.
 template <class Body>
 bool try_to_report(const Body& body) {
   try {
@@ -442,7 +441,7 @@ bool try_to_report(const Body& body) {
 std::string measure_step(const EndMeasures& measures) {
   const TraceSource& source = measures.source;
   MeasuredStep step = measure_last_step(source);
-  step.step = measures.step;  // the trace counts those of this session
+  step.step = measures.step;  // the trace counts only steps of this session
   const MeasuredLedgers ledgers = measure_ledgers(source);
   const std::string timeline = timeline_json(source, ledgers.step, step.step - ledgers.behind);
   const LogConfig& log = measures.config.log;

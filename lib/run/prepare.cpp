@@ -27,13 +27,13 @@ constexpr std::string_view made_up_data[] = {"data.train"};
 constexpr std::string_view only_shown[] = {"data.train", "train.steps", "lr_schedule.max_lr"};
 
 struct PurposeRules {
-  Severity not_built = Severity::error;  // of what the engine cannot run
-  bool strategy_file = false;            // the file that load_file names is compared
+  Severity not_built = Severity::error;  // severity of features that the engine cannot run
+  bool strategy_file = false;            // whether the file that load_file names is compared
   std::span<const std::string_view> unneeded{};
   bool any_batch = false;  // a missing batch size gets a default
 };
 
-/// The only place that decides how strict each purpose is.
+/// How strict each purpose is; decided only here.
 PurposeRules rules_of(Purpose purpose) {
   switch (purpose) {
     case Purpose::train: return {.strategy_file = true};
@@ -60,8 +60,8 @@ void fill_batch(ReadResult& read, const Site& site) {
   train.global_batch_size = product_of({mesh.dp, count, train.micro_batch_size.value_or(1)});
 }
 
-/// Sequences in one pass over the training data, where train.epochs asks for them; generated data
-/// has any length.
+/// Sequences in one pass over the training data if train.epochs is set. Generated data has any
+/// length.
 std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose,
                                        bool counts_epochs) {
   const Config& config = read.config;
@@ -78,8 +78,8 @@ std::optional<std::int64_t> windows_of(const ReadResult& read, Purpose purpose,
   }
 }
 
-/// Groups as large as a micro-batch keep their size in what is written of a run: another layout, or
-/// an evaluation, has other micro-batches.
+/// Writes expert groups as large as a micro-batch with their size in tokens, since another layout,
+/// or an evaluation, has other micro-batches.
 void settle_groups(const Plan& plan, MoeConfig& moe) {
   if (moe.expert_group == "sequence" || moe.expert_group_size) return;
   moe.expert_group_size = plan.model.routing_group;
@@ -91,8 +91,8 @@ std::optional<SearchReport> search_layout(const SearchInput& input, Check& check
   return seconds ? search_by_seconds(input, check) : search_by_rule(input, check);
 }
 
-/// Reports operations without a kernel on this CPU. Those of a CUDA device are asked when it is
-/// opened: a configuration for it is checked where there is none.
+/// Reports operations without a kernel on this CPU. Kernels of a CUDA device are checked when it is
+/// opened, so that its configurations can be checked on machines without one.
 void check_kernels(const Plan& plan, const SourceMap& sources, Diagnostics& diagnostics) {
   if (plan.device != DeviceKind::cpu) return;
   const std::string path = "parallel.device";
@@ -122,7 +122,7 @@ Plan prepare(const Config& config, const SourceMap& sources, const Site& site, P
                          "): a run is this program's",
                      "remove it, or set it to trainctl", sources.find("cluster.software")});
   }
-  // A plan that is only printed is for any machine.
+  // A plan that is only printed may be for another machine.
   if (rules.not_built == Severity::error) check_kernels(plan, sources, diagnostics);
   const auto& missing = diagnostics.forgiven();
   if (std::count(missing.begin(), missing.end(), "lr_schedule.max_lr") > 0) plan.rates.clear();

@@ -1,8 +1,8 @@
 // The gate that every command passes: computes the plan of a configuration on a site and reports
-// every error that can be known without looking at data, weights, disk or memory. The only files it
-// reads are a strategy file named by the configuration, with auto_parallel the layout.yaml of the
-// run, and, if it may count them for train.epochs, the training data. `validate` and `train` both
-// use Purpose::train, so `train` accepts what `validate` calls valid.
+// every error that can be found without looking at data, weights, disk or memory. It reads no files
+// but a strategy file that the configuration names, layout.yaml of the run with auto_parallel, and
+// the training data if it may count them for train.epochs. `validate` and `train` both use
+// Purpose::train, so `train` accepts every configuration that `validate` calls valid.
 #pragma once
 
 #include <string>
@@ -16,17 +16,17 @@ namespace trainctl {
 
 /// The use of a plan, which decides which values may be missing and what the plan may contain.
 enum class Purpose {
-  train,     // train, validate: everything that a run refuses is an error
-  plan,      // print only: a model is enough; what is not built is a warning
-  rates,     // print with learning rates at chosen steps: as plan, but their keys are required
-  verify,    // run on generated data; no strategy file, since the layouts differ from the file's
+  train,     // train, validate: every reason to refuse a run is an error
+  plan,      // print only: a model is enough; unsupported features are warnings
+  rates,     // print with learning rates: as plan, but their keys are required
+  verify,    // run on generated data; no strategy file, since its layouts differ from those tried
   bench,     // time on generated data
   generate,  // continue a text with a finished run
 };
 
-/// Adds to `diagnostics`; the plan is usable only if they have no errors afterwards. Throws
-/// Error{internal} if the schedule breaks its own rules, and Error{unavailable} if the plan is for
-/// a run and this CPU is below the lowest level.
+/// Adds its findings to `diagnostics`; the plan is usable only if they contain no errors
+/// afterwards. Throws Error{internal} if the schedule breaks its own rules, and Error{unavailable}
+/// if the plan is for a run and this CPU is below the lowest supported level.
 Plan prepare(const Config& config, const SourceMap& sources, const Site& site, Purpose purpose,
              Diagnostics& diagnostics);
 
@@ -47,8 +47,8 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose,
 /// Removes the errors about missing values that `purpose` does not need.
 void forgive_missing(Purpose purpose, Diagnostics& diagnostics);
 
-/// Names of the checks that only a run makes: "data", "disk", "memory", and "weights" where it
-/// starts from some.
+/// Names of the checks that only a run makes: "data", "disk", "memory", and "weights" if the run
+/// starts from given weights.
 std::vector<std::string> not_prepared(const Config& config);
 
 }  // namespace trainctl

@@ -13,17 +13,17 @@ namespace trainctl {
 
 namespace {
 
-/// Parts of a line, two spaces apart. Where they do not fit, those that tell least are left out.
+/// Parts of a line, two spaces apart. If they do not all fit, the least informative are left out.
 class Parts {
  public:
-  /// `order`: of two parts the one with the greater number goes first; 0: never.
+  /// Parts with the greatest `order` are left out first; a part with order 0 always stays.
   template <class... Values>
   void add(int order, const char* format, Values... values) {
     Part& part = parts_[count_++];
     part.order = order;
     part.length = std::snprintf(part.text.data(), part.text.size(), format, values...);
   }
-  /// A name and its value by `format`, or "-" where the value is not finite.
+  /// Adds a name and its value by `format`, or "-" if the value is not finite.
   void add_number(int order, const char* name, const char* format, double value) {
     std::array<char, 32> number{"-"};
     if (std::isfinite(value)) std::snprintf(number.data(), number.size(), format, value);
@@ -76,7 +76,7 @@ int terminal_width() {
   return known ? size.ws_col : 80;
 }
 
-/// Smooths over about ten steps, so that the rate and the ETA can be read.
+/// The share of a new value in the running mean, about ten steps long.
 constexpr double smoothing = 0.1;
 
 }  // namespace

@@ -74,18 +74,18 @@ std::int64_t bytes_beyond_cache(DeviceKind device) {
 
 namespace {
 
-/// Seconds of the best of some rounds, which other programs disturb least, from the first rank's
-/// start to the last one's end. One more round comes first and does not count.
+/// The shortest time of several rounds, the one that other programs disturb least, from the start
+/// of the first rank to the end of the last one [s]. A warm-up round comes first.
 template <class Body>
 double seconds_of_all(Group& everyone, int rounds, const Body& body) {
   using Clock = std::chrono::steady_clock;
   double best = 1e30;
   body();
   for (int round = 0; round < rounds; ++round) {
-    gather_values(everyone, 0.0);  // all begin together
+    gather_values(everyone, 0.0);  // synchronises the ranks
     const auto start = Clock::now();
     body();
-    gather_values(everyone, 0.0);  // and end together
+    gather_values(everyone, 0.0);  // synchronises the ranks
     const double own = std::chrono::duration<double>(Clock::now() - start).count();
     const std::vector<double> all = gather_values(everyone, own);
     best = std::min(best, *std::max_element(all.begin(), all.end()));
@@ -93,7 +93,7 @@ double seconds_of_all(Group& everyone, int rounds, const Body& body) {
   return std::max(1e-9, best);
 }
 
-/// Seconds of one sum. Several are timed together, so that the meeting of the ranks counts little.
+/// Seconds of one sum. Several are timed together to reduce the cost of synchronising the ranks.
 double measure_sum(Group& everyone, Group& sums, const Tensor& data, int together) {
   Stream stream(data.device, "rates", Stream::Mode::run_inline);
   const double seconds = seconds_of_all(everyone, 4, [&] {
@@ -105,7 +105,7 @@ double measure_sum(Group& everyone, Group& sums, const Tensor& data, int togethe
 
 constexpr std::int64_t summed_elements = std::int64_t{1} << 20;
 
-/// The memory of all measures. It is taken before the first of them: a rank without it must not
+/// The memory of all measurements, allocated before the first one: a rank that lacks it must not
 /// leave the others waiting.
 struct RateMemory {
   RateMemory(DeviceKind device, std::int64_t copied)
@@ -131,8 +131,8 @@ std::unique_ptr<RateMemory> take_memory(Group& everyone, DeviceKind device, std:
 
 double measure_products(Group& everyone, const OpContext& context, DType dtype) {
   const DeviceKind device = context.stream->device();
-  // On a CPU this takes the same kernels as larger ones. A device needs more for a measure: it
-  // raises its clock only under load, and the host's meetings count.
+  // A CPU uses the same kernels as for larger products. A device needs a longer measurement, since
+  // its clock rises only under load, and synchronisation of the ranks adds to the time.
   constexpr double long_enough = 5e-3;
   for (std::int64_t n = 768;; n *= 2) {
     const SquareProduct product(context, n, dtype);
@@ -144,7 +144,7 @@ double measure_products(Group& everyone, const OpContext& context, DType dtype) 
 
 std::optional<Rates> measure_rates(Group& everyone, const DeviceWorld& world, double matmul_flops) {
   const DeviceKind device = world.device();
-  // Ranks of a host share its caches: together they copy more than those hold.
+  // Ranks of a host share its caches: together they must copy more than the caches hold.
   const std::int64_t mebibytes =
       device == DeviceKind::cpu ? std::max(4, 32 / world.local_size()) : 256;
   const std::int64_t copied = mebibytes << 20;

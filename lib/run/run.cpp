@@ -56,7 +56,7 @@ inline constexpr SignalEffect before_first_step{
     .interrupt_code = static_cast<int>(ExitCode::interrupted),
     .at_once = true};
 
-/// For a run that is resumed from a checkpoint.
+/// before_first_step for a run that is resumed from a checkpoint.
 inline constexpr SignalEffect before_going_on{
     .text = "interrupted before the first step of this session, there is nothing new to save",
     .requeue_code = static_cast<int>(ExitCode::requeue),
@@ -71,28 +71,28 @@ inline constexpr SignalEffect stop_after_step{
 inline constexpr SignalEffect after_last_step{
     .text = "the last step is done, the rest is still written"};
 
-// The wish of a rank after a step. The ranks act on the greatest one, so that all save and stop at
-// the same step.
+// The request of a rank after a step. All ranks follow the greatest one, so that they save and stop
+// at the same step.
 
 enum class Request : int {
   none,
-  save,       // the clock says so
-  requeue,    // a scheduler's signal: save and stop
-  interrupt,  // a person's: the same, with another exit code
+  save,       // save, since the interval has passed
+  requeue,    // save and stop, after a scheduler's signal
+  interrupt,  // save and stop, after a person's signal: another exit code
 };
 
 class Requests {
  public:
-  /// `first`: this rank is the one whose clock counts. `every_minutes` 0: no clock.
+  /// `first`: the clock of this rank counts. No periodic saving if `every_minutes` is 0.
   Requests(bool first, double every_minutes)
       : interval_(60 * every_minutes), has_clock_(first && every_minutes > 0) {}
-  /// Asked after each step.
+  /// This rank's request after a step.
   Request ask() const {
     const int signal = stop_signal();
     if (signal != 0) return asks_to_requeue(signal) ? Request::requeue : Request::interrupt;
     return has_clock_ && Clock::now() - last_ >= interval_ ? Request::save : Request::none;
   }
-  /// A save has begun.
+  /// Call it when a save begins.
   void restart_clock() { last_ = Clock::now(); }
 
  private:
@@ -104,7 +104,7 @@ class Requests {
 
 namespace {
 
-/// Which signal stopped the ranks: "SIGTERM", or "SIGUSR1 on rank 3" where not every rank had one;
+/// The signal that stopped the ranks: "SIGTERM", or "SIGUSR1 on rank 3" if not every rank got one;
 /// empty without a signal. Collective.
 std::string agree_on_reason(Group& everyone) {
   const std::vector<int> signals = gather_all(everyone, stop_signal());
@@ -118,21 +118,21 @@ std::string agree_on_reason(Group& everyone) {
   return reason;
 }
 
-/// A training run on one rank: the engine, its data, and what it writes, from the first step of
-/// this session to the last.
+/// A training run on one rank: the engine, its data and its output, from the first to the last step
+/// of this session.
 class Training {
  public:
   struct Input {
     const ReadResult& read;
     const Plan& plan;
     const Beginning& beginning;
-    const std::string& layout_file;              // contents of layout.yaml; empty: there is none
-    const Continuation* continuation = nullptr;  // only of a resumed run
-    std::int64_t stop_after = 0;  // > 0: this session ends after that number of steps
+    const std::string& layout_file;              // contents of layout.yaml; empty if there is none
+    const Continuation* continuation = nullptr;  // only for a resumed run
+    std::int64_t stop_after = 0;  // if > 0, number of steps after which this session ends
     int ranks_in_process = 1;
-    bool color = true;  // on stderr
+    bool color = true;  // colour output on stderr
   };
-  /// Opens the data and allocates everything. Nothing of an earlier run is changed. Throws as
+  /// Opens the data and allocates everything. Leaves an earlier run's files unchanged. Throws as
   /// open_corpus and Engine.
   Training(const Input& input, World& world, Group& everyone)
       : input_(input),
@@ -147,7 +147,7 @@ class Training {
         data_(open_corpus(config_.data, open_tokenizer(input.read, plan_.model), plan_.model,
                           config_.train.seed, everyone, world.local_rank() == 0),
               config_, input.continuation, everyone),
-        // Without a file the last steps are measured all the same: that costs a clock per row.
+        // Recent steps are measured even without a trace file, at one clock reading per row.
         trace_(plan_.stage_of(world.rank()).actions,
                std::max(config_.log.trace_steps, ledger_steps), !config_.log.trace.empty()),
         engine_(engine_input(), world),
@@ -166,7 +166,7 @@ class Training {
                }) {}
 
   /// Enters the directory, loads or initialises, trains. Returns the exit code: 0; 75 or 77 after a
-  /// signal (docs/exit-codes.md); 74 if something could not be written. Collective.
+  /// signal (docs/exit-codes.md); 74 if a file could not be written. Collective.
   int run() {
     begin();
     const std::optional<Rates> given = given_rates(config_.cluster);
@@ -195,7 +195,7 @@ class Training {
     saver_.finish();
     const bool noted = !records_ || try_to_write([&] { records_->sync(); });
     const bool written = noted && saver_.failures() == 0;
-    // Measured together, as the others need not wait for the weights; written after these.
+    // All ranks measure before the weights are written, so that none waits for that.
     const std::string measured = last_.step == 0 ? "" : measure(given, flops);
     if (all && config_.output.save_weights) export_weights();
     write_the_reports(measured);
@@ -218,7 +218,7 @@ class Training {
   }
 
  private:
-  static constexpr std::int64_t ledger_steps = 16;  // the ledger takes the median of the last
+  static constexpr std::int64_t ledger_steps = 16;  // steps whose median ledger is taken
 
   bool first() const { return world_.rank() == 0; }
   const Fence& fence() const { return input_.beginning.fence; }
@@ -280,9 +280,9 @@ class Training {
              ", such as " + begun.front() + ": it begins at 0");
   }
 
-  /// Returns why it ended: Request::none after the last step of the run or of this session.
+  /// Trains. Returns why it ended: Request::none after the last step of the run or of this session.
   Request train() {
-    greatest(Request::none);  // none ends at once while another one begins to train
+    greatest(Request::none);  // no rank ends at once on a signal while another has begun to train
     change_signal_effect(stop_after_step);
     const std::int64_t begin = engine_.train_state().step;
     std::int64_t end = config_.train.steps;
@@ -312,7 +312,7 @@ class Training {
     return Request::none;
   }
 
-  /// Rank 0 writes down and shows a step. Collective where timers are reported.
+  /// Rank 0 writes and shows a step. Collective where timers are reported.
   void note(const StepReport& report, bool last) {
     const auto timers = timers_.after_step(trace_, report.step, last, everyone_);
     if (!first()) return;
@@ -322,7 +322,7 @@ class Training {
     for (const std::string& line : timers_.lines(timers)) log_info(line);
   }
 
-  /// After a failure `trainctl report --format tensorboard` writes the rest.
+  /// Writes events for TensorBoard until that fails; `trainctl report` can write the rest.
   void update_events() {
     if (!events_ || try_to_write([&] { events_->update(); })) return;
     events_.reset();
@@ -331,7 +331,7 @@ class Training {
 
   static bool stops(Request request) { return request >= Request::requeue; }
 
-  /// The greatest request of all ranks.
+  /// The greatest request among all ranks, which decides.
   Request greatest(Request mine) { return std::ranges::max(gather_all(everyone_, mine)); }
 
   bool validation_due(std::int64_t step) const {
@@ -340,8 +340,8 @@ class Training {
     return step == config_.train.steps || (every > 0 && step % every == 0);
   }
 
-  /// The loss, which only rank 0 is sure to know, since it reports. A signal ends the validation
-  /// early; `request` then says so.
+  /// The validation loss, for certain only on rank 0, which reports it. A signal ends the
+  /// validation early; `request` then says so.
   std::optional<double> validate(Request& request) {
     const std::optional<double> loss =
         validation_loss(engine_, plan_, corpus_, config_.data.validation.max_sequences,
@@ -350,12 +350,12 @@ class Training {
     return loss;
   }
 
-  /// Validates the weights of the checkpoint, where an earlier session had no time for that.
+  /// Validates the weights of the checkpoint if an earlier session was stopped before that.
   void validate_again(Request& request) {
     const std::optional<double> loss = validate(request);
     if (!first() || !loss) return;
     records_->add_val_loss(engine_.train_state().step, *loss);
-    if (events_) events_.emplace(directory_);  // its line has become another
+    if (events_) events_.emplace(directory_);  // the line of that step has changed
   }
 
   void save_if_due(const StepReport& report, Request request) {
@@ -376,7 +376,7 @@ class Training {
                 in_background);
   }
 
-  /// Saves, and says what became of it.
+  /// Saves after a signal and tells the result; returns the exit code.
   int tell_stopped(Request request) {
     const std::int64_t step = engine_.train_state().step;
     const std::string reason = agree_on_reason(everyone_);
@@ -436,15 +436,15 @@ class Training {
     if (!reason.empty()) log_info("no config.json for transformers: " + reason);
   }
 
-  /// Rank 0 writes them. Collective: the others wait, however long that takes.
+  /// Rank 0 writes the reports. Collective: the other ranks wait, without a deadline.
   void write_the_reports(const std::string& measured) {
     while_others_wait(everyone_, "the reports", first(),
                       [&] { write_reports(directory_, measured, fence()); });
   }
 
-  /// measured.json, of rank 0. Collective.
+  /// The text of measured.json on rank 0. Collective.
   std::string measure(const std::optional<Rates>& given, double matmul_flops) {
-    const Plan& plan = engine_.plan();  // of the last step, which is measured
+    const Plan& plan = engine_.plan();  // plan of the last step, which is measured
     const TraceSource source{.trace = trace_,
                              .plan = plan,
                              .world = world_,
@@ -494,28 +494,28 @@ class Training {
   Engine engine_;
   TimerReports timers_;
   TimedProducts products_;
-  std::optional<StepRecords> records_;  // of rank 0
-  std::optional<EventLog> events_;      // with output.tensorboard
+  std::optional<StepRecords> records_;  // only on rank 0
+  std::optional<EventLog> events_;      // only with output.tensorboard
   std::optional<ProgressLine> progress_;
   Saver saver_;
-  StepReport last_;  // of this session
+  StepReport last_;  // report of this session's last step
   bool lacks_validation_ = false;
 };
 
-/// The plan of one rank before it talks to the others.
+/// The plan of a rank before it communicates with others.
 struct Prepared {
   ReadResult read;
   DeviceChoice device;
   CudnnChoice cudnn;
   Site site;
   Plan plan;
-  bool searches = false;  // as the file asks for auto_parallel
-  ChosenStrategy layout;  // what that found
+  bool searches = false;  // whether the file asks for auto_parallel
+  ChosenStrategy layout;  // layout found by the search
   bool valid = false;
 };
 
-/// Rank 0 searches for a layout where the file asks for that, and all plan from its answer.
-/// Collective: a rank may tokenise a text for the plan while others are done.
+/// Rank 0 searches for a layout if the file asks for it, and all ranks plan with its answer.
+/// Collective, since a rank may tokenise text for its plan while others have finished.
 void prepare_for_site(const TrainRequest& request, Prepared& prepared, Group& everyone) {
   StrategyRequest layout{.again = request.search_again, .choice = &prepared.layout};
   prepare_with_one_answer(everyone, request.config.c_str(), prepared.searches, layout, [&] {
@@ -554,8 +554,8 @@ void show(const Diagnostics& diagnostics, bool color) {
   std::cerr << render_text(diagnostics, color) << std::flush;
 }
 
-/// Every rank reads its own file; all must come to the same plan. Returns whether the run can
-/// start; if not, the errors are shown.
+/// Every rank reads its own file, and all plans must be equal. Returns whether the run can start;
+/// if not, the errors are shown.
 bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
   const std::vector<bool> valid = gather_all(world, prepared.valid);
   const bool all_valid = std::ranges::find(valid, false) == valid.end();
@@ -573,8 +573,8 @@ bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
   return true;
 }
 
-/// With attention_backend auto, where a rank's cuDNN refuses the plan's attention after all, the
-/// plan becomes one with our kernels. Logs the choice. Collective, of ranks with the same plan.
+/// With attention_backend auto, if the cuDNN of some rank refuses the plan's attention, the plan
+/// becomes one with our kernels. Logs the choice. Collective, of ranks with the same plan.
 void settle_attention(const TrainRequest& request, Prepared& prepared, const World& world,
                       Group& everyone) {
   if (prepared.cudnn.why.empty()) return;
@@ -593,11 +593,11 @@ void settle_attention(const TrainRequest& request, Prepared& prepared, const Wor
            (prepared.plan.cudnn ? prepared.cudnn.why : "own kernels: " + reason));
 }
 
-/// Finds errors in the weights to start from before an earlier run's files are deleted.
+/// Finds errors in the initial weights before an earlier run's files are deleted.
 void check_start(const Prepared& prepared) {
   const auto& from = prepared.read.config.model.from;
   const std::string& output = prepared.read.config.output.dir;
-  // A resumed run does not need them.
+  // A resumed run does not need the initial weights.
   if (!from || !CheckpointFolder(output).complete().empty()) return;
   open_weights(*from, prepared.plan.model);
   std::error_code failure;
@@ -606,9 +606,9 @@ void check_start(const Prepared& prepared) {
       "output.dir is model.from, " + *from + "; the run would replace the model it starts from");
 }
 
-/// The steps in all follow from those that are behind the run and from its present batches: the
-/// plan becomes that of a resumed run. Returns false where its configuration has errors then,
-/// which rank 0 shows. Collective, of ranks with the same plan.
+/// Plans a resumed run: its total steps follow from the steps already done and from its present
+/// batches. Returns false if its configuration now has errors, which rank 0 shows. Collective, of
+/// ranks with the same plan.
 bool plan_the_rest(const TrainRequest& request, Prepared& prepared, Continuation& continuation,
                    Group& everyone) {
   const bool counts_data = prepared.read.given->train.epochs.has_value();
@@ -625,7 +625,7 @@ bool is_finished(const Start& start, std::int64_t steps) {
   return start.step > steps || (start.step == steps && start.has_weights);
 }
 
-/// A signal may have ended the run after its last step, before its report.
+/// Writes the report of a run that a signal ended after its last step but before the report.
 void draw_missing_report(const Beginning& beginning) {
   try {
     if (kind_of_file(beginning.directory / "report.html") != FileKind::none) return;
@@ -647,7 +647,7 @@ void tell_change(const Continuation& continuation, const Plan& plan, const World
   if (world.rank() == 0 && !pace.empty()) log_info(pace);
 }
 
-/// Each host's first rank looks; all learn the code of the first error. Collective.
+/// The first rank of each host checks; all ranks get the code of the first error. Collective.
 ExitCode look_first(const TrainRequest& request, const Prepared& prepared,
                     const std::filesystem::path& directory, World& world, Group& everyone) {
   ExitCode mine = ExitCode::ok;
@@ -670,8 +670,8 @@ ExitCode look_first(const TrainRequest& request, const Prepared& prepared,
 
 bool is_under_mpirun() { return launched_as().launcher == "Open MPI"; }
 
-/// Open MPI's mpirun kills the ranks so soon after SIGTERM or Ctrl-C that there may be no time to
-/// save.
+/// Warns that Open MPI's mpirun kills the ranks soon after SIGTERM or Ctrl-C, perhaps before they
+/// can save.
 void explain_kill_delay() {
   if (!is_under_mpirun() || is_under_launch()) return;
   log_info(
@@ -699,7 +699,7 @@ int run_rank(const TrainRequest& request, World& world) {
   }
   if (world.rank() == 0) tell_search(prepared.layout);
   check_start(prepared);
-  // A resumed run may have fewer warnings than a new one, so they are shown later.
+  // Warnings are shown later, since a resumed run may have fewer than a new one.
   const auto show_warnings = [&] {
     if (world.rank() == 0) show(prepared.read.diagnostics, request.color);
   };
@@ -750,7 +750,7 @@ int run_rank(const TrainRequest& request, World& world) {
   return training.run();
 }
 
-/// stderr names the first rank that fails; each rank says in its own log why it ended.
+/// Each rank logs the reason of its end; stderr names only the first rank that fails.
 int run_rank_of_threads(const TrainRequest& request, World& world) {
   try {
     return run_rank(request, world);
@@ -760,7 +760,7 @@ int run_rank_of_threads(const TrainRequest& request, World& world) {
   }
 }
 
-/// Called on rank 0, or on another one, where a signal ends it before it has begun to train.
+/// Rank 0 calls the first function, other ranks the second, if a signal ends them before training.
 void tell_end_of_run(int code) { tell_launch(RankWord::saved, code); }
 void tell_end_of_rank(int code) { tell_launch(RankWord::failed, code); }
 

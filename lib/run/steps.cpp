@@ -43,7 +43,7 @@ std::string format_ratio(double ratio) {
   return text.data();
 }
 
-/// The steps after the first `completed` ones that have fewer micro-batches.
+/// The steps after the first `completed` ones that have fewer micro-batches, due to a batch ramp.
 std::vector<BatchLoader::Order::Smaller> smaller_steps(const Plan& plan, std::int64_t completed) {
   std::vector<BatchLoader::Order::Smaller> steps;
   for (std::size_t i = 0; i + 1 < plan.ramp.size(); ++i) {

@@ -1,5 +1,5 @@
 // The parts of a training run that decide its numbers: the engine's input, a rank's micro-batches,
-// the evaluation, the start from a checkpoint. `train` and `verify` run the same.
+// the evaluation, the start from a checkpoint. `train` and `verify` share this code.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,28 @@
 
 namespace trainctl {
 
-/// Without request, hooks and trace. Refers to both arguments.
+/// The engine's input without request, hooks and trace. Keeps references to both arguments.
 EngineInput run_engine_input(const Config& config, const Plan& plan);
 
-/// The contents of a batch of the loader: the sequences of one replica, or with full_batch of all.
+/// Micro-batches of the loader: the sequences of one replica, or of all with full_batch.
 BatchRule loader_rule(const Corpus& corpus, const Plan& plan);
-/// The contents of a batch of the evaluation: the sequences of one replica.
+/// Micro-batches of the evaluation: the sequences of one replica.
 BatchRule evaluation_rule(const Corpus& corpus, const Plan& plan);
 /// The micro-batches of `rank` in the `steps` steps that follow `state`.
 BatchLoader::Order loader_order(const Config& config, const Plan& plan, int rank,
                                 const TrainState& state, std::int64_t steps);
 
-/// The engine continues from the checkpoint `from`, whose manifest is given: with the values that
-/// `rank` owns, and with its state. Throws as check_fits and load_checkpoint.
+/// Loads the checkpoint `from` with this manifest into the engine: the values that `rank` owns and
+/// the state of training. Throws the errors of check_fits and load_checkpoint.
 void load_run(Engine& engine, const Manifest& manifest, const std::filesystem::path& from,
               const Plan& plan, const OptimizerConfig& optimizer, int rank);
 
-/// The message of a resumed run whose planned steps have changed, so that it passes through the
-/// schedules at another pace; "" where they have not.
+/// The message for a resumed run whose planned number of steps has changed, which stretches or
+/// shortens its schedules; "" if it has not.
 std::string change_of_pace(const Progress& done, const Plan& plan);
 
-/// Mean loss over the validation data, of which there must be some: the first `max_sequences`, or
-/// all if that is 0. See Engine::evaluate. Collective.
+/// Mean loss over the first `max_sequences` sequences of the validation data, or over all if that
+/// is 0; there must be some. See Engine::evaluate. Collective.
 std::optional<double> validation_loss(Engine& engine, const Plan& plan, const Corpus& corpus,
                                       std::int64_t max_sequences,
                                       const std::function<bool()>& ends = {});

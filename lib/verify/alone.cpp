@@ -22,7 +22,7 @@ namespace trainctl {
 
 namespace {
 
-/// Moves each value by about one unit in its last place, up or down: by the signs from `first` on.
+/// Moves each value up or down by about one unit in its last place; signs are random.
 void nudge(const Tensor& values, const Philox& signs, std::uint64_t first) {
   const float unit = values.dtype == DType::bf16  ? 0x1p-8F
                      : values.dtype == DType::f16 ? 0x1p-11F
@@ -34,21 +34,21 @@ void nudge(const Tensor& values, const Philox& signs, std::uint64_t first) {
   set_values(values, wide);
 }
 
-/// The part of the range that stays free at a loss scale at which all steps just fit: the parts of
-/// a sum that ranks hold may be larger than the sum, and the scale grows through a day.
+/// The factor by which the loss scale stays below the largest one at which all steps fit: a rank's
+/// part of a sum may be larger than the sum, and the scale grows during a day.
 double scale_margin(const LossScaling& scaling, const Day& day) {
   const auto growths = static_cast<double>(day.steps / scaling.window);
   return std::max(16.0, 2 * std::pow(scaling.growth, growths));
 }
 
-/// From where the scale falls at once, by so much that all steps before overflow in every layout
-/// and those after it in none.
+/// The margin of both sides of a sudden fall of the loss scale: all steps before it overflow in
+/// every layout, and all steps after it in none.
 constexpr double surely_too_large = 64;
 constexpr double largest_fp16 = 65504;
 
-/// A loss scale at which this number of steps of one rank fits: training would find the largest
-/// such scale from the first one of `scaling` down. `of_sums`: gradients themselves have to fit,
-/// since a layout sums them in fp16.
+/// The largest loss scale at which `steps` consecutive steps of one rank fit, searched from the
+/// initial scale of `scaling` downwards as training does. With `of_sums` the gradients must fit
+/// too, since a layout sums them in fp16.
 double fitting_scale(const Config& single, const Plan& plan, const MessageRounding& rounding,
                      LossScaling scaling, std::int64_t steps, bool of_sums) {
   scaling.backoff = 0.5;
@@ -81,8 +81,8 @@ double fitting_scale(const Config& single, const Plan& plan, const MessageRoundi
   return scale;
 }
 
-/// The scale that a comparison begins with. Nothing overflows; but where it falls so far at once
-/// that it must not be close to the edge, steps are skipped first.
+/// The initial loss scale of a comparison, at which no step overflows; but if one backoff is large
+/// enough to pass clearly from too large to fitting, the first steps overflow and are skipped.
 double first_scale(const Config& config, const Config& single, const Plan& plan, std::int64_t steps,
                    const MessageRounding& rounding) {
   LossScaling scaling = resolve_loss_scaling(single);
@@ -97,13 +97,13 @@ double first_scale(const Config& config, const Config& single, const Plan& plan,
   return std::max(skips ? fits * fall : fits, scaling.least);
 }
 
-/// Where the streams of a micro-batch begin in those of the step.
+/// The index of a micro-batch's first element in the streams of the whole step.
 std::int64_t first_element(const Plan& plan, int microbatch) {
   return first_sequence(plan, 0, microbatch) * plan.model.seq_length * plan.model.hidden;
 }
 
-/// Takes each recorded step once more, by `config` and with `change`: by how much its activations
-/// and gradients differ from the recorded ones, at most, is noted as their rounding.
+/// Repeats each recorded step with `config` and `change`. The largest differences of its
+/// activations and gradients from the recorded ones are added to the record as their rounding.
 void record_roundings(const Config& config, const MessageRounding& rounding, const Change& change,
                       Record& record) {
   const Plan plan = plan_alone(config);
@@ -147,10 +147,10 @@ void record_roundings(const Config& config, const MessageRounding& rounding, con
   }
 }
 
-/// Records the effect of rounding to 16 bits on a step: its distance from the same step in fp32,
-/// and from other steps in 16 bits, in which the embedding's output and so everything after it is
-/// rounded otherwise. A single distance may by chance be small where values of different signs are
-/// added up.
+/// Records how much rounding to 16 bits changes a step: its distance from the same step in fp32,
+/// and from other steps in 16 bits whose embedding output, and so everything after it, is rounded
+/// differently. One distance alone could be small by chance where values of different signs are
+/// summed.
 void record_roundings(const Config& half, const MessageRounding& rounding, Record& record) {
   record_roundings(in_fp32(half), rounding, {}, record);
   for (std::uint64_t run = 0; run < other_roundings; ++run) {
@@ -159,7 +159,7 @@ void record_roundings(const Config& half, const MessageRounding& rounding, Recor
   }
 }
 
-/// Adds the numbers that follow from the inputs of the routers.
+/// Adds the routers' expected statistics and bias steps, computed from their recorded logits.
 void add_routers(const Config& config, const Plan& plan, const std::vector<Batch>& batches,
                  const RecordedState& before, RecordedStep& step) {
   const std::vector<char> real = real_tokens_of(batches);
@@ -200,7 +200,7 @@ Config alone(Config config) {
   config.parallel = for_one_rank(config.parallel);
   config.parallel.threads_per_rank = 1;
   config.parallel.device = "cpu";
-  config.recompute = {};  // what a layout repeats or moves, the rank it is compared with keeps
+  config.recompute = {};  // the reference keeps all that a layout recomputes or offloads
   config.offload = {};
   config.train.micro_batch_num.reset();
   config.train.on_bad_loss = "stop";
@@ -296,7 +296,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
 }
 
 std::int64_t record_bytes(const Config& config, std::int64_t steps) {
-  // Before and after each step the masters and the optimizer's values; of each step the gradients,
+  // Values stored: masters and optimizer states before and after each step; per step the gradients,
   // the residual stream after each unit, and the logits of each router.
   const std::int64_t kinds = 1 + max_states(config.optimizer);
   const Plan plan = plan_alone(alone(config));

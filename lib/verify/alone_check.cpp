@@ -23,24 +23,24 @@ namespace trainctl {
 
 namespace {
 
-/// Collects the values that dropout has dropped and compares them with the configuration.
+/// Collects the results of dropout and compares their share of zeros with the configuration.
 class DropoutCheck {
  public:
   explicit DropoutCheck(const ModelConfig& model) : model_(model) {}
 
-  /// See Hooks::after_dropout.
+  /// The hook Hooks::after_dropout.
   void take(std::int64_t site, float probability, const Tensor& values);
   void end_step() { ++step_; }
-  /// Checks that every use that the model has was met in each step, with the configured probability
-  /// and about that share of zeros, in other places than anywhere else.
+  /// Checks that each dropout site of the model was used in each step, with the configured
+  /// probability, about that share of zeros, and a mask independent of all others.
   void compare(Findings& findings) const;
 
  private:
   struct Use {
     double probability = 0;
-    std::vector<char> zero;  // of the first values
-    double zeros = 0;        // of all rows that are drawn
-    double count = 0;        // of their values
+    std::vector<char> zero;  // the mask of the first values
+    double zeros = 0;        // among all rows with draws
+    double count = 0;        // of values in these rows
   };
   struct Site {
     std::string name;
@@ -51,16 +51,16 @@ class DropoutCheck {
 
   const ModelConfig model_;
   std::int64_t step_ = 0;
-  std::map<std::pair<std::int64_t, std::int64_t>, Use> uses_;  // by step and site
+  std::map<std::pair<std::int64_t, std::int64_t>, Use> uses_;  // one per step and site
 };
 
-constexpr std::size_t values_kept = 4096;  // of a use
-/// In place of a zero or one: the row is zero without dropout, as that of a token is that no expert
-/// takes (padding, or one above a capacity).
+constexpr std::size_t values_kept = 4096;  // mask length per use
+/// A value of Use::zero: the whole row is zero without dropout, because no expert takes the token
+/// (padding, or above a capacity).
 constexpr char no_draw = 2;
-constexpr double deviations = 6;  // that a count may be from its mean
+constexpr double deviations = 6;  // allowed distance of a count from its mean
 
-/// How many deviations a share of `count` draws is from its probability.
+/// The distance of `share` from `probability`, in standard deviations of the mean of `count` draws.
 double deviation(double share, double probability, double count) {
   return std::abs(share - probability) / std::sqrt(probability * (1 - probability) / count);
 }
@@ -117,7 +117,7 @@ void DropoutCheck::compare(Findings& findings) const {
   compare_masks(findings);
 }
 
-/// Two draws agree with probability p q + (1 - p) (1 - q).
+/// Two independent masks agree in an element with probability p q + (1 - p) (1 - q).
 void DropoutCheck::compare_masks(Findings& findings) const {
   Findings::Subject subject{.phase = Phase::dropout, .bound = deviations};
   subject.beside = "independent masks agree in a share of";
@@ -147,17 +147,18 @@ void DropoutCheck::compare_masks(Findings& findings) const {
 }
 
 constexpr std::int64_t max_sequences = 2;
-/// The elements of a model whose kinds are moved one after another; a larger model moves all at
-/// once.
+/// A model with at most this many elements is tested one kind of parameter after the other; in a
+/// larger model all parameters move at once.
 constexpr std::int64_t max_elements = 8'000'000;
 
-/// A few sequences as one micro-batch, so that a router meets all tokens of a step at once. The
-/// weights are so large that every layer changes its input by about as much as it is.
+/// The test's configuration: a few sequences as one micro-batch, so that a router sees all tokens
+/// of a step at once. The weights are large enough that every layer changes its input by about the
+/// input's own size.
 Config to_differentiate(const Config& given) {
   Config config = in_fp32(alone(given));
   config.optimizer = {};
   config.optimizer.type = OptimizerType::sgd;
-  config.optimizer.momentum = 0;  // nothing is kept
+  config.optimizer.momentum = 0;  // the optimizer keeps no state
   config.hooks.grad_scale = "none";
   config.model.perform_initialization = true;
   config.model.init_method_std = 1 / std::sqrt(static_cast<double>(config.model.hidden_size));
@@ -166,10 +167,10 @@ Config to_differentiate(const Config& given) {
   config.train.global_batch_size = round_up(few, least);
   config.train.micro_batch_size = config.train.global_batch_size;
   config.train.rampup_batch_size.reset();
-  // No update moves a parameter by as much as fp32 can tell.
+  // The learning rate is so small that no update changes an fp32 parameter.
   config.lr_schedule = {};
   config.lr_schedule.max_lr = 1e-30;
-  // These have no effect on what is left.
+  // The following options do not affect a step that is reduced to this.
   config.precision = {};
   const DataConfig other;
   config.data.validation = other.validation;
@@ -181,7 +182,7 @@ Config to_differentiate(const Config& given) {
   return config;
 }
 
-/// The logits of a layer's router and what they are trained by, [tokens, experts].
+/// The logits of a layer's router, and their gradients, [tokens, experts].
 struct RouterLayer {
   std::vector<float> logits;
   std::vector<float> gradient;
@@ -189,15 +190,15 @@ struct RouterLayer {
 };
 using Routers = std::map<std::int64_t, RouterLayer>;
 
-/// By how much each element of some parameters is moved, times an amount.
+/// A direction in parameter space: the movement of each element, per unit of the amount.
 struct Direction {
   std::map<int, std::vector<double>> units;
 };
 
-/// One rank whose loss and gradients can be had at any place near the first parameters.
+/// One rank whose loss can be evaluated at any point near the initial parameters.
 class Slopes {
  public:
-  /// `run`: what the engine has; `config` unless there is a fault.
+  /// `run` is the engine's configuration, which differs from `config` only in an injected fault.
   Slopes(const Config& config, const Config& run)
       : config_(config),
         run_(run),
@@ -214,7 +215,7 @@ class Slopes {
     base_loss_ = loss_at();
     is_base_ = false;
     dropped_.end_step();
-    loss_at(1);  // another step, for what it drops
+    loss_at(1);  // a second step, to compare its dropout masks
     dropped_.end_step();
   }
 
@@ -224,7 +225,7 @@ class Slopes {
   struct Slope {
     double by_gradient = 0;
     double by_differences = 0;
-    double allowed = 0;  // apart
+    double allowed = 0;  // the largest difference that is still right
     double apart() const { return std::abs(by_gradient - by_differences); }
     bool is_wrong() const { return !(apart() <= allowed); }
   };
@@ -268,7 +269,7 @@ class Slopes {
   }
 
  private:
-  /// The relative rounding error of a loss, by which differences of losses may be wrong.
+  /// The relative rounding error of a loss, which limits the accuracy of differences.
   static constexpr double rounding = 4e-8;
 
   double difference(const Direction& direction, double amount) {
@@ -281,7 +282,8 @@ class Slopes {
 
   EngineInput input() {
     EngineInput input = engine_input(run_, plan_, config_.parallel.deadline_seconds);
-    // Unit by unit, as all that is compared with one rank; the free run is for what comes without.
+    // A forward hook makes the engine run unit by unit, as in all comparisons with one rank. The
+    // free run covers training without hooks.
     input.hooks.after_forward = [](int, int, const Tensor&) {};
     input.hooks.after_router = [this](std::int64_t layer, const Tensor&, const Tensor& logits) {
       hold_choices(layer, logits);
@@ -301,7 +303,7 @@ class Slopes {
 
   ParamStore& store() { return engine_.parameters(); }
 
-  /// Along which each element is moved: by about as much as it is large, up or down.
+  /// The movement of each element: plus or minus the parameter's root mean square.
   std::vector<double> unit_of(int parameter, std::uint64_t drawn) const {
     const ParamSpec& spec = at(table(), parameter);
     const std::vector<float>& values = start_.at(spec.name);
@@ -317,7 +319,7 @@ class Slopes {
     return unit;
   }
 
-  /// Sets the parameters of the direction to what is nearest in fp32.
+  /// Moves the direction's parameters by `amount` from the start, rounded to fp32.
   void put(const Direction& direction, double amount) {
     for (const auto& [parameter, unit] : direction.units) {
       std::vector<float> values = start_.at(at(table(), parameter).name);
@@ -331,11 +333,11 @@ class Slopes {
     load_part(at(table(), parameter), plan_.mesh, 0, values, held_part(store(), parameter, 0));
   }
 
-  /// The loss of step number `step`, with those of the routers. What held choices have taken from
-  /// it is added, to first order.
+  /// The loss of step number `step`, including router losses. Adds, to first order, the changes of
+  /// the loss that held choices suppress.
   double loss_at(std::int64_t step = 0) {
     extra_ = 0;
-    for (int i = 0; i < std::ssize(table()); ++i) {  // these move whatever the learning rate is
+    for (int i = 0; i < std::ssize(table()); ++i) {  // biases move at any learning rate
       const ParamSpec& spec = at(table(), i);
       if (spec.kind == ParamKind::expert_bias) set(i, start_.at(spec.name));
     }
@@ -353,9 +355,9 @@ class Slopes {
     return input;
   }
 
-  /// Where a token would go elsewhere than at the start, its logits become those of the start, and
-  /// stay so on both sides: of one side alone, what is added to first order would leave a
-  /// difference in proportion to the distance.
+  /// If a token would be routed differently than at the start, its logits are reset to those of the
+  /// start, for both points of a difference. Resetting one alone would leave an error proportional
+  /// to the distance, because the correction is of first order.
   void hold_choices(std::int64_t layer, const Tensor& tensor) {
     std::vector<float> logits = values_of(tensor);
     RouterLayer& base = base_[layer];
@@ -375,7 +377,7 @@ class Slopes {
     set_values(tensor, logits);
   }
 
-  /// True if all choices are those of the start.
+  /// Holds tokens whose choices differ from the start. Returns true if no choice differs.
   bool restore_moved(std::int64_t layer, std::vector<float>& logits) {
     const RouterLayer& base = base_[layer];
     const own::RouterChoices now = routers_.choose(router_input(layer, logits));
@@ -387,7 +389,7 @@ class Slopes {
         continue;
       }
       const std::size_t token = i / topk;
-      if (!held_[layer].insert(token).second) continue;  // others have moved its place
+      if (!held_[layer].insert(token).second) continue;  // already held: another token displaced it
       hold(base, token, logits);
       holds_more_ = true;
       same = false;
@@ -412,8 +414,8 @@ class Slopes {
   DropoutCheck dropped_;
   std::unique_ptr<World> world_;
   Routers base_;
-  std::map<std::int64_t, std::set<std::size_t>> held_;  // by layer: tokens with logits of the start
-  bool holds_more_ = false;                             // than when this was set
+  std::map<std::int64_t, std::set<std::size_t>> held_;  // by layer: tokens whose logits are reset
+  bool holds_more_ = false;                             // set when a token is added
   WholeTensors start_;
   WholeTensors gradients_;
   bool is_base_ = false;
@@ -422,20 +424,20 @@ class Slopes {
   Engine engine_;
 };
 
-/// "attention.q.weight" of every layer.
+/// The name without its layer, such as "attention.q.weight".
 std::string kind_of(const std::string& name) {
   if (!name.starts_with("layers.")) return name;
   return name.substr(name.find('.', name.find('.') + 1) + 1);
 }
 
-/// A parameter, or all of a kind, and the slope along it.
+/// The slope along one parameter, or along all parameters of a kind.
 struct Named {
   std::string name;
   Slopes::Slope slope;
 };
 
-/// The first wrong parameter in the order in which the backward pass makes gradients, among the
-/// parameters of a kind that is wrong, or among all.
+/// The first parameter with a wrong slope, in the order in which the backward pass computes
+/// gradients.
 std::optional<Named> first_wrong(Slopes& slopes) {
   std::vector<int> order;
   for (int i = 0; i < std::ssize(slopes.table()); ++i) order.push_back(i);
@@ -446,7 +448,7 @@ std::optional<Named> first_wrong(Slopes& slopes) {
   for (const int parameter : order) {
     const ParamSpec& spec = at(slopes.table(), parameter);
     if (spec.kind == ParamKind::expert_bias) continue;
-    // A wrong gradient may differ little in one direction.
+    // A wrong gradient may show little error along a single direction.
     for (std::uint64_t drawn = 0; drawn < 3; ++drawn) {
       const Slopes::Slope slope = slopes.along({parameter}, drawn);
       if (slope.is_wrong()) return Named{spec.name, slope};
@@ -473,11 +475,11 @@ void compare_slopes(Slopes& slopes, Findings& findings) {
     if (wrong) one = first_wrong(slopes).value_or(one);
     findings.compare_error(subject, one.name, one.slope.by_gradient, one.slope.by_differences,
                            slope_bound * one.slope.apart() / one.slope.allowed);
-    if (wrong) return;  // the others may be wrong by the same
+    if (wrong) return;  // the same fault may cause errors in other kinds
   }
 }
 
-/// `fault`: see check_alone.
+/// `fault` as in check_alone.
 LayoutVerdict look_at(const Config& changed, const std::function<void(Config&)>& fault) {
   const auto start = std::chrono::steady_clock::now();
   Config run = changed;

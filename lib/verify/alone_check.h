@@ -1,6 +1,6 @@
-// Checks that no other layout can make, as all layouts share these computations with the single
-// rank: whether its gradients are those of its loss, and whether dropout drops the values that the
-// configuration says.
+// Checks of the computations that all layouts share with the single rank, which a comparison with
+// it cannot find wrong: that the gradients are those of the loss, and that dropout drops as
+// configured.
 #pragma once
 
 #include <functional>
@@ -12,25 +12,25 @@
 
 namespace trainctl {
 
-/// The bound of the error in a slope, relative to the size of the direction times that of the
+/// The bound of the error of a slope, relative to the size of the direction times the size of the
 /// gradient.
 inline constexpr double slope_bound = 1e-3;
 
-/// For each kind of parameter the gradient along a random direction is compared with differences of
-/// the loss, in fp32, with the losses of routers by verify's own formulas; the choices of routers
-/// and what is dropped are held. The probability of each use of dropout is compared with that of
-/// the configuration and with the zeros that it makes, which must be others in each step and use.
-/// Takes one rank and a few sequences. `fault`, for tests: changes what the engine runs with.
+/// For each kind of parameter, compares the gradient along a random direction with differences of
+/// the loss, in fp32. Router losses come from verify's own formulas; router choices and dropout
+/// masks are held fixed. For each use of dropout, compares the probability with the configuration
+/// and with the share of zeros; masks must differ between steps and uses. Takes one rank and a few
+/// sequences. `fault`, for tests, changes the configuration that the engine runs.
 LayoutVerdict check_alone(const Config& config, const std::function<void(Config&)>& fault = {});
 
-/// The verdicts of that, each found once for all configurations that have the same model, experts
-/// and kind of data: nothing else counts.
+/// Caches the verdicts of check_alone: one for all configurations with the same model, experts and
+/// kind of data, on which alone a verdict depends.
 class OneRankChecks {
  public:
   LayoutVerdict verdict_of(const Config& config);
 
  private:
-  std::vector<std::pair<Config, LayoutVerdict>> found_;  // by what is run
+  std::vector<std::pair<Config, LayoutVerdict>> found_;  // keyed by the configuration that runs
 };
 
 }  // namespace trainctl

@@ -14,8 +14,8 @@ namespace trainctl {
 
 namespace {
 
-/// Makes the steps that the file gives end two steps before the day does. An end that it leaves
-/// open follows from the length of the run, as it does in training.
+/// Shortens the schedule so that explicitly given steps end at step `end`. An end that is not given
+/// follows from the length of the run, as in training.
 void shorten(LrScheduleConfig& schedule, std::int64_t end) {
   schedule.warmup_ratio.reset();  // warmup_steps has what it gave
   if (schedule.style == LrStyle::constant) {
@@ -48,7 +48,7 @@ Config config_of_day(Config config, const Day& day) {
   if (optimizer.weight_decay_incr_steps) {
     optimizer.weight_decay_incr_steps = std::min(*optimizer.weight_decay_incr_steps, end);
   }
-  // Every step has at least the first batch of a ramp.
+  // Every step has at least the first batch size of a ramp, so this ends the ramp by step `end`.
   if (auto& ramp = config.train.rampup_batch_size; ramp && ramp->size() == 3) {
     (*ramp)[2] = std::min((*ramp)[2], (*ramp)[0] * end);
   }
@@ -65,7 +65,7 @@ Plan plan_of_day(const Config& config, const Plan& plan, const Progress& done) {
                   .device = plan.device,
                   .cudnn = plan.cudnn.has_value(),
                   .done = done};
-  // By way of all that a run's file goes through: what is left of the schedules, too.
+  // Prepared like a run's file, so that schedules continue from the finished steps.
   ReadResult read;
   read.config = config;
   read.complete = true;
@@ -85,7 +85,7 @@ void count(OrderCount& broken, std::int64_t step) {
 
 }  // namespace
 
-/// A sample: the inputs whose labels count, and the last of those labels.
+/// A sample: its inputs with labels, the number of labels, and the last label.
 struct DataOrder::Row {
   const std::int32_t* tokens;
   std::int64_t labels;
@@ -124,7 +124,7 @@ bool DataOrder::matches(const Row& row, std::int64_t place) const {
          std::equal(row.tokens, row.tokens + row.labels, begin) && begin[row.labels] == row.last;
 }
 
-/// The first that this epoch has not had yet, else one that it has; -1: none.
+/// The first place of this sample in the file, unused in this epoch if possible; -1 if none.
 std::int64_t DataOrder::place_of(const Row& row) const {
   std::int64_t had = -1;
   std::int64_t found = -1;
@@ -163,7 +163,7 @@ void DataOrder::add(std::int64_t step, const Batch& batch) {
 
 std::vector<OrderCount> DataOrder::broken() const {
   std::vector<OrderCount> all{missing_, twice_, other_};
-  // A few are in the same place by chance.
+  // Some samples keep their place by chance.
   constexpr std::int64_t enough = 8;
   if (shuffle_ && repeated_ >= enough && 2 * alike_.samples > repeated_) all.push_back(alike_);
   std::erase_if(all, [](const OrderCount& one) { return one.samples == 0; });
@@ -186,7 +186,7 @@ void put_sample(const Config& config, std::int64_t sample, std::size_t row, Batc
     const std::uint32_t bits = tokens.bits(first + static_cast<std::uint64_t>(place));
     return static_cast<std::int32_t>(bits % vocabulary);
   };
-  // The rest of a sequence is padding: without packing, and in a validation's last windows.
+  // A sequence may end early with padding, as without packing and in a validation's last windows.
   const std::uint32_t drawn =
       Philox(config.train.seed, end_stream).bits(static_cast<std::uint64_t>(sample));
   const bool ends = !config.data.packing || (drawn >> 16) % 4 == 0;
@@ -218,7 +218,7 @@ std::int32_t end_token(const Config& config) {
   return static_cast<std::int32_t>(config.data.eod_token.value_or(config.model.vocab_size - 1));
 }
 
-/// Documents that are joined: what `samples` sequences need.
+/// Makes enough joined documents for `samples` sequences.
 FileTokens joined_documents(const Config& config, const Philox& random, std::int64_t samples) {
   const auto vocabulary = static_cast<std::uint32_t>(config.model.vocab_size);
   const std::int64_t count = samples * config.model.seq_length + 1;
@@ -231,7 +231,7 @@ FileTokens joined_documents(const Config& config, const Philox& random, std::int
   return file;
 }
 
-/// Documents of one row each.
+/// Makes one separate document per sample, each no longer than a sequence.
 FileTokens documents_of_rows(const Config& config, const Philox& random, std::int64_t samples) {
   const auto vocabulary = static_cast<std::uint32_t>(config.model.vocab_size);
   const auto length = static_cast<std::uint32_t>(config.model.seq_length);
@@ -255,7 +255,7 @@ FileTokens write_tokens(const Config& config, const std::filesystem::path& prefi
       (config.data.packing ? joined_documents : documents_of_rows)(config, random, samples);
   TokenWriter writer(prefix, config.model.vocab_size);
   const std::int32_t end = end_token(config);
-  std::size_t next = 1;  // document
+  std::size_t next = 1;  // the next document's index
   for (std::int64_t i = 0; i < std::ssize(file.tokens); ++i) {
     const bool starts = next < file.documents.size() && file.documents[next] == i;
     if (starts) ++next;

@@ -1,5 +1,5 @@
-// The day of a free run: train, evaluate, save in the background, train on, evaluate, export. Its
-// length, and the configuration and the plan by which a layout has it.
+// The day of a free run: train, evaluate, save in the background, train more, evaluate, export.
+// Defines the length of the day, and the configuration and plan of a layout for it.
 #pragma once
 
 #include <cstdint>
@@ -20,37 +20,37 @@ struct Day {
   std::int64_t steps = 0;
   std::int64_t noon = 0;  // steps before the first evaluation and the checkpoint
 
-  /// Whether gradients are compared: of the first two steps, and of the two after noon. Of all
-  /// others loss and norm are.
+  /// Whether a step's gradients are compared: in the first two steps, and the two after noon. Other
+  /// steps compare only loss and norm.
   bool has_gradients(std::int64_t step) const {
     return step == 1 || step == 2 || step == noon + 1 || step == noon + 2;
   }
 };
 
-/// A day of at least `steps` steps, long enough for the loader to use the memory of each step that
-/// it prepares ahead more than twice.
+/// A day of at least `steps` steps. It is long enough for the loader to reuse the memory of each
+/// prefetched step at least twice.
 Day day_of(const Config& config, std::int64_t steps);
 
-/// The configuration of a layout, or of one rank, with learning rate, weight decay and a ramp that
-/// move and come to their ends within the day, the ramp after noon: those that the file gives two
-/// steps before its end, those that follow from the length of the run with it. A checkpoint at
-/// noon, in the background.
+/// `config`, shortened to the day. Schedules of learning rate and weight decay, and a ramp of the
+/// batch size, change and end within the day (the ramp after noon): ends that the file gives come
+/// two steps before the day's end, ends that follow from the run's length at its end. A checkpoint
+/// is saved at noon, in the background.
 Config config_of_day(Config config, const Day& day);
 
-/// The plan of that configuration on the ranks of `plan`, for a run that has `done` behind it.
-/// Throws Error{config} where it is not legal.
+/// The plan of that configuration on the ranks of `plan`, for a run that has finished `done`.
+/// Throws Error{config} if the layout is not legal.
 Plan plan_of_day(const Config& config, const Plan& plan, const Progress& done = {});
 
-// Whether samples come in an order that a run may read them in, found without the functions that
-// draw them: by looking each up in the tokens of its file.
+// Checks the order in which a run reads samples, without the functions that draw the order: each
+// sample is looked up in the tokens of its file.
 
-/// A token file as it was written.
+/// The contents of a token file, kept in memory.
 struct FileTokens {
   std::vector<std::int32_t> tokens;
   std::vector<std::int64_t> documents;  // first token of each; empty: documents are joined
 };
 
-/// One rule of the order: how many samples break it, and the step of the first that does.
+/// The number of samples that break a rule of the order, and the step of the first of these.
 struct OrderCount {
   std::string what;
   std::int64_t samples = 0;
@@ -60,10 +60,10 @@ struct OrderCount {
 class DataOrder {
  public:
   DataOrder(const FileTokens& file, std::int64_t seq_length, bool shuffle);
-  /// The next samples of the run; `step` is 1 for the first.
+  /// Adds the run's next samples. The first step is 1.
   void add(std::int64_t step, const Batch& batch);
-  /// Every sample is in the file, none comes twice in an epoch, and a shuffled epoch is not that
-  /// before it once more, as one that is not shuffled must be.
+  /// The broken rules. Every sample must be in the file, and none twice in an epoch. A shuffled
+  /// epoch must differ from the epoch before; without shuffling the order must be that of the file.
   std::vector<OrderCount> broken() const;
 
  private:
@@ -84,34 +84,33 @@ class DataOrder {
   std::int64_t repeated_ = 0;  // samples after the first epoch
 };
 
-// Generated training data for comparisons, which depends only on the seed and the sample: batches,
-// and for free runs token files in a folder that goes away.
+// Generated training data for comparisons, which depends only on the seed and the sample: batches
+// and, for free runs, token files in a temporary folder.
 
-/// The first of a step's sequences that replica `data_rank` processes in a micro-batch.
+/// The index in a step of the first sequence that replica `data_rank` processes in a micro-batch.
 std::int64_t first_sequence(const Plan& plan, std::int64_t data_rank, std::int64_t microbatch);
 
-/// The micro-batches of a rank in a step of `plan` that begins with sample `first_sample`, in the
-/// order of BatchLoader. Tokens are uniform; of the loss weights an eighth are 0 and an eighth 1/4,
-/// the others 1; a document starts at every eighth token on average. One sequence in four, and
-/// without data.packing each, ends anywhere: the rest is padding, whose weights are 0.
+/// A rank's micro-batches in the step of `plan` that begins with sample `first_sample`, in
+/// BatchLoader's order. Tokens are uniform. An eighth of the loss weights are 0, an eighth 1/4, the
+/// rest 1. A document starts at every eighth token on average. One sequence in four (without
+/// data.packing, every sequence) ends at a random place; padding with weight 0 follows.
 std::vector<Batch> made_up_batches(const Config& config, const Plan& plan, std::int64_t data_rank,
                                    std::int64_t first_sample);
 
-/// For the files of a run: in TMPDIR. Throws Error{io}.
+/// Makes a folder in TMPDIR for the files of a run. Throws Error{io}.
 TemporaryFolder verify_folder();
 
-/// Token files for the loader. Tokens are uniform, an eighth of them ends a document; without
-/// data.packing documents are of any length up to a sequence. Training begins its second epoch in
-/// the first step after noon and its third one in the last step. The number of windows for
-/// validation is about half the number of sequences of a step, and odd where that is even, so that
-/// replicas cannot share them evenly.
+/// Token files for the loader. Tokens are uniform, and an eighth of these end a document; without
+/// data.packing, documents have random lengths up to a sequence. Training enters its second epoch
+/// in the first step after noon, and its third in the last step. Validation has an odd number of
+/// windows, about half the sequences of a step, so that replicas cannot share the windows evenly.
 class FreeData {
  public:
-  /// Writes files for a day of this number of samples. Throws Error{io}.
+  /// Writes files for a day with this number of samples. Throws Error{io}.
   FreeData(const Config& config, std::int64_t samples);
-  /// The data section with these files.
+  /// Returns `data` with the paths of these files.
   DataConfig section(DataConfig data) const;
-  /// Opens the token files of `config`, which has that section. Collective over `everyone`.
+  /// Opens the token files of `config`, which has section()'s data. Collective over `everyone`.
   static Corpus open(const Config& config, const ModelShape& model, Group& everyone);
   const FileTokens& training() const { return training_; }
 

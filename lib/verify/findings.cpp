@@ -63,7 +63,7 @@ const char* word_of_phase(Phase phase) {
   return words[static_cast<std::size_t>(phase)];
 }
 
-/// Not a number is infinitely wrong, whatever the scale.
+/// Relative error. It is infinite if not a number.
 double error_of(double difference, double scale) {
   if (difference == 0) return 0;
   const double error = difference / scale;
@@ -79,8 +79,8 @@ std::vector<std::int64_t> index_of(std::int64_t element, const Shape& shape) {
   return index;
 }
 
-/// Gradients are made from the last unit to the first and, within a unit, from the last row of the
-/// table to the first; that of a tied embedding is whole at the very end. All else in any order.
+/// A tensor's order within its phase. Gradients are computed from the last unit to the first and,
+/// within a unit, from the table's last row to the first; a tied embedding's is complete last.
 std::int64_t place_of(const Findings::Subject& subject, const ParamSpec& spec) {
   constexpr std::int64_t max_rows = 1 << 20;
   const std::int64_t unit = spec.two_homes ? 0 : spec.unit;
@@ -95,7 +95,7 @@ std::int64_t place_of(const Findings::Subject& subject, const ParamSpec& spec) {
 struct Findings::Whole {
   const std::string& name;
   const Shape& shape;
-  double largest;  // of its absolute values
+  double largest;  // largest absolute value
   std::int64_t place;
 };
 
@@ -103,11 +103,11 @@ struct Findings::Farthest {
   double difference = -1;
   double found = 0;
   double expected = 0;
-  std::int64_t at = -1;  // in the whole tensor
-  double sum = 0;        // of the differences
+  std::int64_t at = -1;  // index in the whole tensor
+  double sum = 0;        // sum of the differences
   std::int64_t count = 0;
 
-  /// Elements [begin, begin + length) of the whole tensor.
+  /// Compares `own` with elements [begin, begin + length) of the whole tensor.
   void look(const float* own, const float* whole, std::int64_t begin, std::int64_t length) {
     count += length;
     for (std::int64_t i = 0; i < length; ++i) {
@@ -251,7 +251,7 @@ void Findings::take(const Departure& found, const Order& order) {
   first_order_ = order;
 }
 
-/// Errors are compared in units of their bounds.
+/// Keeps the departure with the largest error relative to its bound.
 void Findings::keep_larger(const Departure& found) {
   const bool larger = found.error / found.bound > largest_.error / largest_.bound;
   if (largest_.what.empty() || larger) largest_ = found;
@@ -269,7 +269,7 @@ void put(std::string& bytes, const std::string& text) {
   bytes += text;
 }
 
-/// Reads what put() wrote, from `bytes` on, which becomes the rest.
+/// Reads a value that put() wrote from the front of `bytes`, and removes it there.
 template <class T>
 void get(std::string_view& bytes, T& value) {
   std::memcpy(&value, bytes.data(), sizeof value);
@@ -391,7 +391,7 @@ class Scalars {
   Findings::Subject subject_;
 };
 
-/// By the norm that was found, so that a small difference of that one is not seen twice.
+/// Uses the layout's own norm, so that an error in the norm is not reported twice.
 void compare_clip(Findings& findings, Phase phase, const OptimizerConfig& optimizer,
                   const FoundScalars& found, const own::StepNumbers& expected) {
   Scalars(findings, phase, found.step)
@@ -431,7 +431,7 @@ void compare_verdict(Findings& findings, const OptimizerConfig& optimizer,
 void compare_free_scalars(Findings& findings, const OptimizerConfig& optimizer,
                           const FoundScalars& found, const own::StepNumbers& expected) {
   compare_scalars(findings, Phase::free_scalar, found, expected);
-  // The clip follows from the scale.
+  // The clip follows from the scale, so the scale's counters come first.
   compare_counters(findings, Phase::free_scalar, found, expected.after);
   if (expected.finite) compare_clip(findings, Phase::free_scalar, optimizer, found, expected);
 }

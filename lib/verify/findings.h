@@ -1,4 +1,4 @@
-// The comparison of what ranks hold with what a single rank computed: where they depart.
+// The comparison of values on ranks with those of a single rank: departures beyond the bounds.
 #pragma once
 
 #include <array>
@@ -18,44 +18,44 @@
 
 namespace trainctl {
 
-/// The kinds of numbers, in the order in which a step computes them; then those of a free run.
+/// The kinds of compared numbers, in the order in which a step computes them; then of a free run.
 enum class Phase : std::uint8_t {
   initial,
-  loaded,  // from a checkpoint: the master, then the optimizer's values
+  loaded,  // loaded from a checkpoint: the master, then optimizer states
   loaded_state1,
   loaded_state2,
-  loaded_average,  // of weights
+  loaded_average,  // average of weights
   activation,
-  router,  // its logits
+  router,  // logits of a router
   router_report,
-  scalar,  // of a step, known before its passes
+  scalar,  // number of a step, known before its passes
   loss,
   gradient,
-  sum,  // of what ranks gave: of gradients, and in a collective
+  sum,  // sum over ranks: of gradients, and in a collective
   grad_norm,
   clip,
-  scaler,  // the loss scale, how many updates, and the counters that move the scale
+  scaler,  // loss scale, number of updates, and the counters that move the scale
   parameter,
   state1,
   state2,
   average,
-  update,  // of a parameter and what the optimizer keeps of it
+  update,  // change of a parameter and of its optimizer states
   dropout,
-  slope,  // of the loss along a direction
-  batch,  // of the loader, compared with the data read without it
+  slope,  // slope of the loss along a direction
+  batch,  // batch of the loader, compared with data read without the loader
   free_scalar,
   free_loss,
   free_gradient,
   free_norm,
   free_scale,
-  compute_copy,  // what layers read of a parameter
-  calls,         // of one operation of one group in a step
+  compute_copy,  // a parameter's copy that layers read
+  calls,         // number of calls of an operation of a group in a step
   bytes,
   validation,
   exported,
-  owned,     // a master, compared with the exported one
-  resident,  // a weight that stays on the rank, compared with the exported one
-  // Figures of a run that resumed from a checkpoint, compared with the same run that did not stop:
+  owned,     // master, compared with the exported parameter
+  resident,  // weight that stays on the rank, compared with the exported parameter
+  // Figures of a run resumed from a checkpoint, compared with those of the uninterrupted run:
   same_figure,
   same_master,
   same_state1,
@@ -63,14 +63,14 @@ enum class Phase : std::uint8_t {
   same_average
 };
 
-/// The phase of value number `kind` that is held of a parameter, of which `first` is the master's:
-/// then come the `updated` values that the update reads, and the average of weights.
+/// The phase of value number `kind` of a parameter, where `first` is the master's phase. Next come
+/// the `updated` states that the update reads, then the average of weights.
 constexpr Phase phase_of(Phase first, int kind, int updated) {
   const int average = static_cast<int>(Phase::average) - static_cast<int>(Phase::parameter);
   return static_cast<Phase>(static_cast<int>(first) + (kind > updated ? average : kind));
 }
 
-/// The comparisons of one rank, or of all when merged.
+/// The comparisons of one rank, or after merge() of several ranks.
 class Findings {
  public:
   Findings(const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {}
@@ -78,38 +78,38 @@ class Findings {
   struct Subject {
     Phase phase = Phase::loss;
     std::int64_t step = 0;  // 1 for the first
-    double min_scale = 0;   // where the tensor's largest value, or the number, is smaller
-    double bound = 0;       // 0: the same bits
-    // The bound of the difference itself. Where it is larger than the other bound it holds, up to
-    // an error of a quarter.
+    double min_scale = 0;   // least divisor of the error, for small tensors and numbers
+    double bound = 0;       // if 0, values must be bit-identical
+    // A bound of the absolute difference, used if it allows more than `bound`, up to a relative
+    // error of 1/4.
     double min_bound = 0;
-    // The row of the tensor in the table of the rank's stage; for a stream its unit or layer.
+    // The row of the tensor in the table of the rank's stage; the unit or layer of a stream.
     std::int64_t row = 0;
     const char* beside = single_rank_has;
   };
-  /// Error: the largest difference over the largest value of the whole tensor, or over min_scale.
+  /// The error is the largest difference over the larger of `whole`'s largest value and min_scale.
   void compare(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
                const HeldPart& held);
-  /// Compares the elements [begin, ..) of a stream, which are `part`.
+  /// Compares `part` with the elements of `whole` from `begin` on.
   void compare(const Subject& subject, const RecordedStream& whole, std::int64_t begin,
                const Tensor& part);
-  /// `tensor`: what the number is of, or empty.
+  /// `tensor` names the tensor to which the number belongs; may be empty.
   void compare(const Subject& subject, double found, double expected,
                const std::string& tensor = {});
-  /// Error: the mean difference over `scale`. min_bound is that of the mean difference, without
-  /// a limit.
+  /// The error is the mean difference over `scale`. min_bound bounds the mean difference, without
+  /// the limit of 1/4.
   void compare_mean(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
                     const HeldPart& held, double scale);
-  /// Compares the elements of a rank's part of `name` with `expected`, which has the same length.
-  /// Error: the largest difference over `scale`.
+  /// Compares a rank's part of a tensor, called `name` in the report, with `expected` of equal
+  /// length. The error is the largest difference over `scale`.
   void compare_part(const Subject& subject, const ParamSpec& spec, const std::string& name,
                     const HeldPart& held, const std::vector<double>& expected, double scale);
-  /// Error: `error` itself.
+  /// Takes `error` as the error.
   void compare_error(const Subject& subject, const std::string& name, double found, double expected,
                      double error);
-  /// Takes in those of another rank; of the first departures the one that a step makes first stays.
+  /// Adds the findings of another rank. first() stays the departure that a step computes first.
   void merge(const Findings& other);
-  /// Takes the findings of another process, which its bytes() gave.
+  /// Adds the findings of another process, from its bytes().
   void take_bytes(const std::string& bytes);
   std::string bytes() const;
 
@@ -117,8 +117,8 @@ class Findings {
   const Departure& largest() const { return largest_; }
 
  private:
-  struct Whole;     // a tensor that a rank has a part of
-  struct Farthest;  // the element of that part with the largest difference
+  struct Whole;     // a tensor, part of which this rank holds
+  struct Farthest;  // the element with the largest difference in that part
   Farthest farthest_of(const ParamSpec& spec, const std::vector<float>& whole,
                        const HeldPart& held) const;
   Departure departure(const Subject& subject, double found, double expected) const;
@@ -134,50 +134,49 @@ class Findings {
   Departure largest_;
 };
 
-// The numbers of a step that the whole model shares, except those that verify computes for itself
+// Comparisons of a step's numbers that all ranks share with those that verify computes itself
 // (own/step_numbers.h).
 
-/// A scalar's error is relative; what engine and verify compute apart is at most so far apart, as
-/// the engine keeps numbers of fp32.
+/// The bound of a scalar's relative error. Engine and verify may differ this much, because the
+/// engine computes in fp32.
 inline constexpr double scalar_bound = 1e-6;
 
-/// The labels of all micro-batches of a step, added up here.
+/// The sums over the labels of all micro-batches of a step.
 own::Labels labels_of(const std::vector<Batch>& batches);
-/// Before the first step of a run that begins with this loss scale.
+/// The counters before the first step of a run whose initial loss scale is `loss_scale`.
 own::Counters first_counters(const Config& config, double loss_scale);
 /// Adds the numbers that follow from the gradients of a step, which are summed and have the loss
 /// scale.
 void add_gradients(const Config& config, const WholeTensors& gradients, own::StepNumbers& numbers);
-/// Adds these numbers where only the norm of the gradients is known, without loss scale.
+/// Adds these numbers if only the norm of the gradients is known (without loss scale).
 void add_norm(const Config& config, double norm, bool finite, own::StepNumbers& numbers);
 
-/// `found`: as a rank's step left it, as number `step`. `factor`: see own::gradient_factor.
+/// A rank's state after step number `step`. `factor` is own::gradient_factor.
 struct FoundScalars {
   const StepState& state;
   std::int64_t step = 0;
   double factor = 1;
 };
-/// Compares the numbers known before the passes, in the order in which the state has them.
+/// Compares the numbers known before the passes, in the order of StepState.
 void compare_scalars(Findings& findings, Phase phase, const FoundScalars& found,
                      const own::StepNumbers& expected);
-/// In a step that has the recorded gradients: what norm and clipping came to, and the counters
-/// after it.
+/// For a step with the recorded gradients: compares norm, clipping and the counters after the step.
 void compare_verdict(Findings& findings, const OptimizerConfig& optimizer,
                      const FoundScalars& found, const own::StepNumbers& expected);
-/// In a step that has gradients of its own, which may be a little other ones: scalars, clipping by
-/// the norm that was found, and the counters after it.
+/// For a step with its own gradients, which may differ slightly: compares scalars, clipping by its
+/// own norm, and the counters after the step.
 void compare_free_scalars(Findings& findings, const OptimizerConfig& optimizer,
                           const FoundScalars& found, const own::StepNumbers& expected);
-/// Compares the report on the routers of a step.
+/// Compares the report about the routers in a step.
 void compare_router(Findings& findings, const RouterReport& found, std::int64_t step,
                     const RecordedStep& expected);
-/// The largest score of each head, [layers, heads] of Engine::largest_scores, by which queries and
-/// keys are clipped. The error is the difference over the largest score of the layer, because the
-/// score of a head may be smaller than the rounding of the products that it is summed from.
+/// Compares the largest score of each head, [layers, heads] of Engine::largest_scores, by which
+/// queries and keys are clipped. The error is relative to the layer's largest score, because a
+/// head's score may be smaller than the rounding of the products summed in it.
 void compare_scores(Findings& findings, std::int64_t step, double bound,
                     std::span<const float> found, std::span<const float> expected,
                     std::int64_t heads);
-/// The loss scale, updates, good steps and hysteresis.
+/// Compares loss scale, updates, good steps and hysteresis.
 void compare_counters(Findings& findings, Phase phase, const FoundScalars& found,
                       const own::Counters& expected);
 

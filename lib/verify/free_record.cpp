@@ -19,7 +19,7 @@ namespace trainctl {
 
 namespace {
 
-/// One rank that runs once.
+/// One run of a single rank.
 struct Once {
   const Config& config;
   const Day& day;
@@ -28,10 +28,10 @@ struct Once {
   const FreeRules& rules;
   const LossScaling& scaling;
   Change change;
-  const FreeNumbers* routes = nullptr;  // the routers by which tokens go; null for its own
+  const FreeNumbers* routes = nullptr;  // routing to repeat; null if the run routes itself
 };
 
-/// The single rank adds up for itself what it divides by: the layout takes the sums of the loader.
+/// Sums the loss weights here, so that the reference does not depend on the loader's sums.
 void count_again(Batch& batch) {
   batch.weight_sum = 0;
   for (const float weight : batch.loss_weight) batch.weight_sum += static_cast<double>(weight);
@@ -51,7 +51,7 @@ std::vector<Batch> read_batches(const Once& once, std::int64_t step) {
   return batches;
 }
 
-/// The hook of the forward is always there.
+/// The forward hook is set even without a change, so that units always run one by one.
 EngineInput input_of(const Once& once) {
   EngineInput input = run_engine_input(once.config, once.plan);
   input.loss_scaling = once.scaling;
@@ -61,7 +61,7 @@ EngineInput input_of(const Once& once) {
   return input;
 }
 
-/// One empty stream for each kind of data of the sequences of a step, in order.
+/// One empty stream per kind of data, with room for the sequences of a step in order.
 std::vector<RecordedStream> empty_data(const Plan& plan, std::int64_t step) {
   std::vector<RecordedStream> data;
   const std::int64_t length = plan.model.seq_length;
@@ -95,7 +95,7 @@ WholeTensors masters_of(const ParamStore& store) {
   return std::move(record_state(store, 0).front());
 }
 
-/// No loss of the sequences from number `count` on.
+/// Excludes the sequences from number `count` on from the loss.
 void leave_out(Batch& batch, std::int64_t count) {
   const auto rows = std::ssize(batch.real);
   const std::int64_t first = std::clamp<std::int64_t>(count, 0, rows) * batch.length;
@@ -105,8 +105,8 @@ void leave_out(Batch& batch, std::int64_t count) {
   }
 }
 
-/// The loss of one step without dropout whose micro-batches are the windows, each by itself or
-/// grouped by the number that a router counts over.
+/// The loss of one step without dropout over the validation windows. A micro-batch has one window,
+/// or the number of windows over which a router counts.
 double loss_of_windows(const Once& once, const WholeTensors& masters,
                        const MessageRounding& rounding) {
   const Dataset& windows = *once.corpus.validation;
@@ -212,7 +212,7 @@ void widen(double& most, double one, double other) {
   most = std::max(most, difference_of(one, other));
 }
 
-/// Raises each element of `most` to the difference of the two others.
+/// Raises each element of `most` to the difference between `one` and `other`.
 void widen(WholeTensors& most, const WholeTensors& one, const WholeTensors& other) {
   for (const auto& [name, values] : one) {
     std::vector<float>& distances = most[name];
@@ -225,7 +225,7 @@ void widen(WholeTensors& most, const WholeTensors& one, const WholeTensors& othe
   }
 }
 
-/// Raises the mean over the elements of each tensor in the same way.
+/// Raises the mean of each tensor in `most` to the mean difference between `one` and `other`.
 void widen(std::map<std::string, double>& most, const WholeTensors& one,
            const WholeTensors& other) {
   for (const auto& [name, values] : one) {
@@ -246,8 +246,8 @@ void widen(FreeRounding& most, const FreeNumbers& one, const FreeNumbers& other)
   widen(most.validation_loss, one.validation_loss, other.validation_loss);
 }
 
-/// Rounding grows from step to step: where a few runs are close to one another in one step, they
-/// were so by chance.
+/// Makes rounding non-decreasing over the steps: where a few runs agree closely in a later step,
+/// they do so by chance.
 void let_grow(const Day& day, FreeRounding& rounding) {
   for (std::size_t i = 1; i < rounding.steps.size(); ++i) {
     FreeRounding::Step& step = rounding.steps[i];
@@ -272,7 +272,7 @@ std::optional<std::int64_t> first_chaos(const FreeRounding& rounding, const Free
   return std::nullopt;
 }
 
-/// By how much the run of `once`, which `found`, is apart from runs that round otherwise.
+/// Measures how far runs with different rounding are from `found`, the results of `once`.
 FreeRounding rounding_of(Once once, const FreeNumbers& found) {
   FreeRounding rounding;
   const FreeRules& rules = once.rules;
@@ -283,7 +283,7 @@ FreeRounding rounding_of(Once once, const FreeNumbers& found) {
   }
   if (!rules.rounds) return rounding;
   if (rules.rounds_sums) {
-    // One rank adds up as few as it can, layouts many.
+    // The reference sums over as few micro-batches as possible, a layout over many.
     Config many = once.config;
     many.train.micro_batch_size = sequences_of_groups(once.plan.model);
     const Plan plan = plan_alone(many);
@@ -294,7 +294,7 @@ FreeRounding rounding_of(Once once, const FreeNumbers& found) {
   const Plan wide_plan = plan_alone(wide);
   FreeRules exact = rules;
   if (once.plan.compute == DType::f32) {
-    exact.morning.rounding = exact.afternoon.rounding = {};  // only messages or sums round
+    exact.morning.rounding = exact.afternoon.rounding = {};  // here only messages or sums round
   }
   widen(rounding, found,
         run_once({wide, once.day, wide_plan, once.corpus, exact, once.scaling, {}, once.routes}));
@@ -361,8 +361,8 @@ FreeRecord record_freely(const Config& config, const Day& day, const FreeData& d
 
 std::int64_t free_record_bytes(const Config& config, const Day& day) {
   const Plan plan = plan_alone(alone(config));
-  // Initial and exported values and gradients of at most four steps, the latter two of another run,
-  // and how far those gradients are apart. Tokens, labels and weights of each step, and logits.
+  // Values: initial parameters; exported parameters and gradients of at most four steps, of two
+  // runs; differences of these gradients. Per step: the kinds of data and the routers' logits.
   const std::int64_t gradients = std::min<std::int64_t>(day.steps, 4);
   const std::int64_t of_token = std::ssize(kinds_of_data) + expert_logits(plan.model);
   return 4 * (plan.parameter_count() * (1 + 2 * (1 + gradients) + gradients) +

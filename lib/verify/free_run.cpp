@@ -28,22 +28,22 @@ namespace trainctl {
 
 namespace {
 
-/// The factor by which a layout may be farther from the single rank than another rounding takes
-/// that rank from itself.
+/// A layout's distance from the single rank may be this many times the distance between runs of
+/// that rank with different rounding.
 constexpr double free_roundings_apart = 4;
-/// Loss and norm late in a day: single numbers of few runs may be close by chance, and in 16 bits a
-/// layout also rounds the parts of sums, which neither of the single rank's other runs does.
+/// This factor for loss and norm late in a day: few runs may be close by chance, and in 16 bits
+/// a layout also rounds partial sums, unlike any run of the single rank.
 constexpr double free_figures_apart = 8;
 
-/// Where a run of the day begins and what it leaves.
+/// The start of a run and the folder of its checkpoint.
 struct Session {
-  const Continuation* begins = nullptr;  // null for a run that begins in the morning
+  const Continuation* begins = nullptr;  // null if the run starts in the morning
   const std::filesystem::path& run;      // the run whose checkpoint is saved or resumed from
 };
 
 class FreeRun {
  public:
-  /// `exported` is filled by rank 0 and read by all ranks of its process.
+  /// `exported` is filled by rank 0 and read by all ranks of the same process.
   FreeRun(const FreeRecord& record, const VerifyInput& given, const Session& session, World& world,
           Findings& findings, WholeTensors& exported)
       : record_(record),
@@ -70,7 +70,7 @@ class FreeRun {
     return afternoon;
   }
 
-  /// With the same layout's, which did not stop.
+  /// Compares with the same layout's uninterrupted run, bit for bit.
   void compare_bits(const Afternoon& found, const Afternoon& expected) {
     for (std::size_t i = 0; i < found.reports.size(); ++i) {
       compare_figures(found.reports[i], expected.reports[i]);
@@ -122,8 +122,8 @@ class FreeRun {
     engine_.masters_changed();
   }
 
-  /// Trains the steps of the afternoon. The loader continues through evaluation and save, as in
-  /// training.
+  /// Trains the remaining steps of the day, and reports those after noon. The loader continues
+  /// through evaluation and save, as in training.
   void train(Afternoon& afternoon) {
     const Day& day = record_.day;
     const std::int64_t before = engine_.completed_steps();
@@ -171,7 +171,7 @@ class FreeRun {
     return report;
   }
 
-  /// Compares the order of the single rank's samples, which every layout reads.
+  /// Compares the order of the single rank's samples, which every layout reads too.
   void compare_order() {
     if (world_.rank() != 0) return;
     Findings::Subject subject{.phase = Phase::batch, .beside = "a run may have"};
@@ -181,7 +181,7 @@ class FreeRun {
     }
   }
 
-  /// A step cannot be taken with another number of micro-batches.
+  /// Compares the number of micro-batches, and throws if it is wrong: the step could not run.
   void compare_count(std::int64_t step, std::int64_t microbatches) {
     const Plan& now = given_.truth.after(step - 1);
     findings_.compare(
@@ -196,7 +196,7 @@ class FreeRun {
                 std::to_string(step) + ", and the plan has " + std::to_string(expected));
   }
 
-  /// After the step: until then nobody may have changed them.
+  /// Called after the step, because batches must not change before.
   void compare_data(std::int64_t step, const std::vector<Batch>& batches) {
     const Plan& plan = given_.truth.after(step - 1);
     const std::int64_t replica =
@@ -220,8 +220,8 @@ class FreeRun {
     findings_.compare(subject, counted, weights, "sum of loss weights");
   }
 
-  /// Compares the rows of the sequences from element `first` on; the rows found may be shorter and
-  /// are then the beginnings of the expected ones.
+  /// Compares a batch's rows with the recorded sequences from element `first` on. A shorter row is
+  /// compared with the beginning of its sequence.
   void compare_rows(const Findings::Subject& subject, const RecordedStream& whole,
                     std::int64_t first, const Batch& batch) {
     std::vector<float> values = numbers_of(batch, static_cast<int>(subject.row));
@@ -233,11 +233,11 @@ class FreeRun {
   }
 
   bool in_fp32() const { return !record_.rules.rounds; }
-  /// The bound of the error in tensors and the norm.
+  /// The bound of the error of tensors and the norm.
   double bound(std::int64_t step) const {
     if (step == 1) return in_fp32() ? fp32_bound : half_bound;
     if (in_fp32()) return free_fp32_bound;
-    // Matrices in bf16 alone move by whole units of their last place or stay.
+    // bf16 masters move by whole units of their last place or not at all.
     const OptimizerConfig& optimizer = given_.truth_config.optimizer;
     return optimizer.main_params_dtype == ComputeType::bf16 ? 2 * free_half_bound : free_half_bound;
   }
@@ -245,9 +245,9 @@ class FreeRun {
     if (in_fp32()) return fp32_bound;
     return step == 1 ? loss_half_bound : 2 * loss_half_bound;
   }
-  /// The bound of a loss or a norm that other roundings take `apart`.
+  /// The bound of a loss or norm that changes by `apart` with different rounding.
   static double figure_apart(double apart) { return free_figures_apart * apart; }
-  /// Whether losses and norms of this step say anything.
+  /// Whether losses and norms of this step can be compared at all.
   bool is_comparable(std::int64_t step) const {
     return step < record_.rounding.chaos.value_or(record_.day.steps + 1);
   }
@@ -283,9 +283,9 @@ class FreeRun {
     compare(Phase::free_scale, report.loss_scale.value_or(1), expected.loss_scale.value_or(1), 0);
   }
 
-  /// Compares the figures of a report except loss and norm.
+  /// Compares the figures of a report, except loss and norm.
   void compare_report(const StepReport& report, const FreeStep& expected) {
-    // After the scalars that these follow from.
+    // Row 100 sorts after the scalars from which these figures follow.
     Findings::Subject subject{.phase = Phase::free_scalar, .step = report.step, .row = 100};
     subject.beside = "the batches have";
     const auto compare = [&](const char* what, std::int64_t found, std::int64_t other) {
@@ -299,7 +299,7 @@ class FreeRun {
     findings_.compare(subject, report.lr, expected.numbers.learning_rate, "reported learning_rate");
   }
 
-  /// They stay until the next step begins.
+  /// Called after the step: gradients stay until the next step begins.
   void compare_gradients(Findings::Subject subject, const FreeStep& expected,
                          const FreeRounding::Step& rounding) {
     subject.phase = Phase::free_gradient;
@@ -315,7 +315,7 @@ class FreeRun {
     }
   }
 
-  /// The mean over the part that this rank has of a whole tensor.
+  /// The mean of `whole`, which has a value per element, over the part that this rank holds.
   double mean_in(const Slice& part, const ParamSpec& spec, const std::vector<float>& whole) const {
     double sum = 0;
     for (const ShardPiece& piece : pieces_in(spec, given_.truth.mesh, world_.rank(), part)) {
@@ -325,7 +325,7 @@ class FreeRun {
     return part.length() == 0 ? 0 : sum / static_cast<double>(part.length());
   }
 
-  /// Compares the weights that layers read with the masters that this rank updates, rounded.
+  /// Compares the weights that layers read with the rounded masters that this rank updates.
   void compare_copies(std::int64_t step) {
     Findings::Subject subject{.phase = Phase::compute_copy, .step = step};
     subject.beside = "its master rounds to";
@@ -338,8 +338,8 @@ class FreeRun {
     }
   }
 
-  /// The plan's traffic for micro-batches of the length that these labels need. Where the plan does
-  /// not treat all of them alike it has the upper bound.
+  /// The plan's traffic for micro-batches shortened to their labels. If the plan treats
+  /// micro-batches differently, it only gives the traffic at full length, an upper bound.
   std::vector<CollectiveUse> planned_traffic(const Plan& plan,
                                              const std::vector<Batch>& batches) const {
     const StagePlan& stage = plan.stage_of(world_.rank());
@@ -348,7 +348,7 @@ class FreeRun {
     if (plan.length_step == 0 || !alike) {
       return estimate_communication(plan, world_.rank(), step_numbers(given_.truth_config));
     }
-    std::map<std::int64_t, std::int64_t> lengths;  // and how many have them
+    std::map<std::int64_t, std::int64_t> lengths;  // number of micro-batches by length
     for (Batch batch : batches) {
       shorten(batch, plan.length_step);
       ++lengths[batch.length];
@@ -385,7 +385,7 @@ class FreeRun {
       };
       const bool fewer = row.fewer_calls && row.same_calls();
       compare(Phase::calls, row.measured.count, fewer ? row.measured.count : row.planned.count);
-      // The router's sends have only an upper bound in the plan.
+      // The plan has only an upper bound of the router's sends.
       const bool bounded = row.at_most && row.same_bytes();
       compare(Phase::bytes, row.measured.bytes, bounded ? row.measured.bytes : row.planned.bytes);
       ++subject.row;
@@ -419,7 +419,7 @@ class FreeRun {
     compare_owned();
   }
 
-  /// All ranks may read them afterwards.
+  /// Makes rank 0's exported parameters available to all ranks.
   void share_exported() {
     if (world_.in_one_process()) {
       gather_values(*everyone_, 0.0);
@@ -434,30 +434,30 @@ class FreeRun {
     }
   }
 
-  /// With the single rank's, whose own rows say what the whole parameters are. The mean difference
-  /// is divided by the mean distance that the parameter has moved.
+  /// Compares with the single rank's exported parameters, which are whole. The error is the mean
+  /// difference over the mean distance by which the single rank moved the parameter.
   void compare_exported() {
     Findings own(record_.plan.mesh, 0);
     Findings::Subject subject{.phase = Phase::exported, .step = record_.day.steps};
     for (const ParamSpec& spec : record_.plan.stages.front().parameters) {
       const std::vector<float>& expected = record_.found.exported.at(spec.name);
       std::vector<float>& found = exported_.at(spec.name);
-      // The rows that pad the vocabulary are in no checkpoint.
+      // Checkpoints do not contain the rows that pad the vocabulary.
       const std::int64_t end = saved_shape(spec, record_.plan.model).numel();
       const HeldPart part = whole_part(host_tensor(found.data(), end));
       const double moved = std::max(mean_distance(expected, record_.initial.at(spec.name)),
                                     fp32_bound * largest_of(expected));
       subject.bound = export_bound;
       subject.min_bound = free_roundings_apart * record_.rounding.exported.at(spec.name);
-      // Where rounding moves a parameter as far as training does, there is nothing to compare.
+      // If rounding moves a parameter as far as training does, a comparison says nothing.
       if (subject.min_bound < moved) own.compare_mean(subject, spec, expected, part, moved);
       ++subject.row;
     }
     findings_.merge(own);
   }
 
-  /// Compares, on every rank, the masters with the exported parameters, and the weights that stay
-  /// with these, rounded.
+  /// Compares, on every rank, the masters with the exported parameters, and the resident weights
+  /// with the rounded exported parameters.
   void compare_owned() {
     Findings::Subject subject{.step = record_.day.steps};
     for (subject.row = 0; const ParamSpec& spec : table()) {
@@ -478,7 +478,7 @@ class FreeRun {
     }
   }
 
-  /// Without the rows that pad the vocabulary, which are not saved.
+  /// The values that this rank holds, without the rows that pad the vocabulary (never saved).
   std::vector<std::vector<float>> held_values() {
     std::vector<std::vector<float>> all;
     for (int i = 0; i < static_cast<int>(table().size()); ++i) {
@@ -496,7 +496,7 @@ class FreeRun {
 
   void compare_figures(const StepReport& found, const StepReport& expected) {
     const auto compare = [&](const char* what, double one, double other) {
-      if (one == other || (std::isnan(one) && std::isnan(other))) return;  // or of a skipped step
+      if (one == other || (std::isnan(one) && std::isnan(other))) return;  // NaN in a skipped step
       findings_.compare(
           {.phase = Phase::same_figure, .step = found.step, .beside = without_checkpoint}, one,
           other, what);
@@ -511,7 +511,7 @@ class FreeRun {
     compare("loss scale", found.loss_scale.value_or(0), expected.loss_scale.value_or(0));
   }
 
-  /// Compares a part that this rank has of a tensor, in the places that it has in the whole one.
+  /// Compares this rank's part of a tensor, at its place in the whole tensor.
   void compare_own(const Findings::Subject& subject, const ParamSpec& spec,
                    std::vector<float> found, const std::vector<float>& expected,
                    const Slice& part) {
@@ -531,7 +531,7 @@ class FreeRun {
   const FreeRecord& record_;
   const VerifyInput given_;
   const Session session_;
-  Plan plan_;  // as the engine has it
+  Plan plan_;  // the plan that the engine runs
   World& world_;
   Findings& findings_;
   WholeTensors& exported_;
@@ -541,7 +541,7 @@ class FreeRun {
   Engine engine_;
 };
 
-/// The point where the run resumes, found as `train` finds it.
+/// The state from which the run resumes, found as `train` finds it.
 Continuation continue_from(const std::filesystem::path& run, const Day& day, const Config& config,
                            World& world) {
   const auto everyone = world.everyone("continuation");

@@ -1,4 +1,4 @@
-// A layout as `train` runs it, compared with what a single rank computed in a free run.
+// Compares a layout, run as `train` runs it, with a single rank's free run.
 #pragma once
 
 #include <filesystem>
@@ -11,30 +11,30 @@
 
 namespace trainctl {
 
-/// The bounds of a free run, where they are not those of verify.h. See docs/verify.md.
+/// The bounds of a free run that differ from those in verify.h. See docs/verify.md.
 inline constexpr double free_fp32_bound = 1e-3;  // gradients and the norm after the first step
 inline constexpr double free_half_bound = 5e-2;
-inline constexpr double loss_half_bound = 1e-3;  // of a mean of many tokens
-inline constexpr double export_bound = 0.1;      // of a parameter's mean change
+inline constexpr double loss_half_bound = 1e-3;  // for a mean over many tokens
+inline constexpr double export_bound = 0.1;      // bound relative to a parameter's mean change
 
-/// The reports of a rank's steps after noon, and the values that it holds at the end of the day.
+/// A rank's results after noon: the report of each step, and the values at the end of the day.
 struct Afternoon {
   std::vector<StepReport> reports;
-  std::vector<std::vector<float>> values;  // by parameter, and by kind of value
+  std::vector<std::vector<float>> values;  // one list per parameter and kind of value
 };
 
-/// A checkpoint of noon: its run's folder, and the afternoon of the layout that saved it.
+/// A checkpoint of noon: the run's folder, and the afternoon of the layout that saved it.
 struct NoonCheckpoint {
   std::filesystem::path run;
-  std::vector<Afternoon> afternoons{};  // by rank; of those of this process
+  std::vector<Afternoon> afternoons{};  // one per rank; filled for ranks of this process
 };
 
-/// The whole day, in a layout with the configuration and the plan of the day. It saves `noon`.
+/// Judges the whole day of a layout, with the configuration and plan of the day. Saves `noon`.
 LayoutVerdict judge_day(const FreeRecord& record, const VerifiedLayout& layout,
                         const Faults& faults, NoonCheckpoint& noon);
 
-/// Judges the afternoon from the checkpoint on, resumed as `train` does. `same`: `noon` is of the
-/// same layout, and every number must have the same bits.
+/// Judges the afternoon, resumed from the checkpoint as `train` does. With `same`, the same layout
+/// saved `noon`, and every number must be bit-identical.
 LayoutVerdict judge_afternoon(const FreeRecord& record, const VerifiedLayout& layout,
                               const Faults& faults, const NoonCheckpoint& noon, bool same);
 

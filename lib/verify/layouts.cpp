@@ -27,7 +27,7 @@ std::vector<std::string> split(const std::string& text, char separator) {
   throw Error(ExitCode::usage, "layout '" + layout + "': " + why);
 }
 
-/// One layout while its words are read.
+/// A layout that is being parsed from its words.
 class LayoutText {
  public:
   explicit LayoutText(const std::string& text) : text_(text) {
@@ -44,7 +44,7 @@ class LayoutText {
   }
 
  private:
-  /// If the number of replicas is not given, it is the number of ranks divided by the other sizes.
+  /// Sets the number of replicas, if not given, to the number of ranks divided by the other sizes.
   void fill(std::int64_t world_size) {
     const std::int64_t model = choice_.sizes.tp * choice_.sizes.pp * choice_.sizes.cp;
     if (!seen_.contains("dp") && world_size % model == 0) choice_.sizes.dp = world_size / model;
@@ -139,7 +139,7 @@ std::string implied_by(const std::string& word) {
   return "";
 }
 
-/// "Et*2|t|tL": as even as it goes, the first stages one layer more.
+/// The pipeline layout "Et*2|t|tL": layers divided evenly, the first stages with one more.
 std::string dealt_layers(std::int64_t layers, std::int64_t stages) {
   std::string text = "E";
   for (std::int64_t stage = 0; stage < stages; ++stage) {
@@ -149,7 +149,7 @@ std::string dealt_layers(std::int64_t layers, std::int64_t stages) {
   return text + "L";
 }
 
-/// Over the config's stages and chunks, without its own rule.
+/// Divides the layers over the config's stages and chunks, and discards the config's own rule.
 void deal_layers(Config& config) {
   PipelineConfig& pipeline = config.parallel.pipeline;
   pipeline.layout.reset();
@@ -250,7 +250,7 @@ Config with_layout(const Config& config, const LayoutChoice& choice) {
   if (sizes.pp == 1) parallel.virtual_pipeline_stages = 1;
   parallel.data_parallel = sizes.dp;
   parallel.sequence_parallel = sizes.sequence_parallel;
-  // The config's own levels are those of its own ranks.
+  // The config's hierarchical sizes are valid only for its own number of ranks.
   const bool levels = parallel.cp_comm_type.has(CpCommType::a2a_p2p);
   if (sizes.cp == 1 || (levels && sizes.cp != parallel.context_parallel)) {
     parallel.cp_comm_type = CpCommType::p2p;

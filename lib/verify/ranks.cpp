@@ -22,7 +22,7 @@ namespace trainctl {
 
 namespace {
 
-/// The first ranks of another world.
+/// A world with only the first `size` ranks of another world.
 class FirstRanks : public ForwardingWorld {
  public:
   FirstRanks(World& all, int size) : ForwardingWorld(all), size_(size) {}
@@ -61,7 +61,7 @@ void take(const Findings& all, LayoutVerdict& verdict) {
 LayoutVerdict judge_threads(const VerifiedLayout& layout, const Faults& faults, const Body& body) {
   LayoutVerdict verdict;
   Findings all(layout.plan.mesh, 0);
-  std::mutex mutex;  // of both
+  std::mutex mutex;  // guards `all` and `verdict`
   const auto run = [&](World& world) {
     Findings own(layout.plan.mesh, world.rank());
     try {
@@ -95,8 +95,8 @@ void check_alike(const Plan& plan, Group& everyone) {
   }
 }
 
-/// The others wait for this rank in the middle of a step, so the job ends with it: what it found is
-/// told with the reason.
+/// Ends the job with this rank's findings and the reason, because the other ranks wait for it in
+/// the middle of a step.
 [[noreturn]] void tell_end(const World& world, const Findings& own, const std::exception& failure) {
   std::string text = "the layout did not run to its end; " + failure_of(world, failure);
   if (own.first()) text += "\n  first: " + own.first()->text();
@@ -147,7 +147,7 @@ namespace {
 
 constexpr std::int64_t elements_at_once = 1 << 18;
 
-/// Tensor-parallel ranks whose gradients of a parameter are parts of one.
+/// The tensor-parallel ranks that hold partial sums of this parameter's gradient.
 std::vector<int> partial_ranks(const Plan& plan, const ParamSpec& spec, int rank) {
   const std::vector<int> tp = plan.mesh.group(rank, Axis::tp);
   if (is_partial(spec, false)) return tp;
@@ -156,12 +156,12 @@ std::vector<int> partial_ranks(const Plan& plan, const ParamSpec& spec, int rank
   return {tp.begin() + first, tp.begin() + first + copies};
 }
 
-/// The rounding unit of one addition in such a type.
+/// The rounding unit of one addition in a 16-bit type.
 double unit_of(DType dtype) { return dtype == DType::bf16 ? 0x1p-7 : 0x1p-10; }
 
 }  // namespace
 
-/// Over tensor-parallel ranks, then over replicas, then over the stages that hold it.
+/// All ranks whose gradients are summed: along tp, over replicas, and over stages with a copy.
 std::vector<int> GradientSums::ranks_of(const ParamSpec& spec) const {
   std::set<int> ranks;
   const std::vector<int> homes =
@@ -200,7 +200,7 @@ void GradientSums::keep(const ParamStore& store, int bucket) {
   }
 }
 
-/// `sizes` becomes the sums of the absolute values.
+/// Returns this rank's sums over all ranks in double. `sizes` gets the sums of absolute values.
 std::vector<double> GradientSums::sum_of_parts(int parameter, std::vector<double>& sizes) {
   std::vector<float>& part = at(parts_, parameter);
   Group& group = *at(group_of_, parameter);
@@ -332,8 +332,8 @@ class SumGroup : public Group {
   void barrier(Stream& stream) override { inner_->barrier(stream); }
 
  private:
-  /// Every rank gets what all give, before they add it up. Memory of sums that are done is given
-  /// back in their order.
+  /// Gathers the inputs of all ranks before the collective sums them. First frees the buffers of
+  /// completed sums, in order.
   Pending& show(const char* operation, const Tensor& input, const Tensor& output, Stream& stream) {
     while (!pending_.empty() && pending_.front()->done.load(std::memory_order_acquire)) {
       pending_.pop_front();

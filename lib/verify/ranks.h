@@ -1,5 +1,5 @@
-// The ranks that run a layout, as threads of this process or as processes of mpirun, and the
-// verdict of what they found.
+// Runs the ranks of a layout, as threads of this process or as processes of mpirun, and combines
+// their findings to a verdict.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace trainctl {
 
-/// The inputs of one rank, and configuration and plan as they were before any fault.
+/// The inputs of one rank. truth_config and truth are configuration and plan before any fault.
 struct VerifyInput {
   const Config& config;
   const Plan& plan;
@@ -29,30 +29,30 @@ struct VerifyInput {
   double deadline_seconds;
 };
 
-/// Runs `body` on every rank of a layout. What each rank found until it ended, and why one failed,
-/// goes into the verdict. With VerifiedLayout::job it is collective over that, every process gets
-/// the same verdict, and a rank that fails throws Error{diverged}: the others cannot go on.
+/// Runs `body` on every rank of a layout. The verdict has each rank's findings, and the reason if
+/// one failed. With VerifiedLayout::job the call is collective over the job, every process gets the
+/// same verdict, and a failing rank throws Error{diverged}, since others cannot continue.
 LayoutVerdict judge_ranks(const VerifiedLayout& layout, const Faults& faults,
                           const std::function<void(const VerifyInput&, World&, Findings&)>& body);
 
-/// A folder that all ranks use, in TMPDIR, for the time in which rank 0 has this object. Collective
-/// over `job`, which is null for a folder of this process alone. Throws Error{io}.
+/// A folder in TMPDIR that all ranks use, removed with rank 0's object. Collective over `job`,
+/// which is null for a folder of this process alone. Throws Error{io}.
 class JobFolder {
  public:
   explicit JobFolder(World* job);
   const std::filesystem::path& path() const { return path_; }
 
  private:
-  std::unique_ptr<TemporaryFolder> own_;  // of rank 0
+  std::unique_ptr<TemporaryFolder> own_;  // exists only on rank 0
   std::filesystem::path path_;
 };
 
-// The sums that ranks form, compared with sums in double of their inputs: gradients, from the
-// values that each rank had made when the backward pass of a bucket ended; and the sums of
-// collectives of host memory.
+// Compares sums over ranks with sums of the same inputs in double: sums of gradients, whose inputs
+// are each rank's gradients at the end of a bucket's backward pass, and sums in collectives of host
+// memory.
 
-/// The bound relative to the largest sum of absolute values, where gradients are added up and sent
-/// in fp32.
+/// The bound of the error relative to the largest sum of absolute values, if gradients are summed
+/// and sent in fp32.
 inline constexpr double sum_bound = 1e-6;
 
 class GradientSums {
@@ -61,9 +61,9 @@ class GradientSums {
   GradientSums(const Plan& plan, World& world);
 
   void begin_step();
-  /// Before a bucket's sum starts: takes in what this rank has made of its gradients.
+  /// Copies this rank's gradients of a bucket, before the bucket's sum starts.
   void keep(const ParamStore& store, int bucket);
-  /// When all are summed. Collective over the ranks that a sum is over.
+  /// Called when all buckets are summed. Collective over the ranks of each sum.
   void compare(const ParamStore& store, Findings& findings, std::int64_t step);
 
  private:
@@ -79,23 +79,23 @@ class GradientSums {
   std::vector<float> all_;                 // of all ranks of a group
 };
 
-/// A world that looks at what its groups add up: each sum of a collective is compared, on every
-/// rank that gets it, with the sum in double of what the ranks gave, and with the sum in rank order
-/// that all ranks must have to the bit (comm/group.h). The ranks show each other what they give in
-/// groups of their own. For host memory.
+/// A world that checks the sums of its groups: every rank that gets the sum of a collective
+/// compares it with the sum of the inputs in double, and with the sum in rank order, which must be
+/// bit-identical (comm/group.h). Ranks exchange the inputs over additional groups. Only for host
+/// memory.
 class SumWorld : public ForwardingWorld {
  public:
-  /// `world`, and the mesh of `findings`, must outlive this one.
+  /// `world` and `mesh` must outlive this object.
   SumWorld(World& world, const Mesh& mesh);
 
-  /// Begins a step: findings from now on belong to it.
+  /// Begins a step, to which later findings belong.
   void begin_step(std::int64_t step);
-  /// Adds what was found to `findings`.
+  /// Merges the findings so far into `findings`.
   void tell(Findings& findings);
 
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override;
 
-  /// The sum that a rank got, and the inputs of all ranks.
+  /// The sum that this rank got, and the inputs of all ranks.
   struct Sum;
   void compare(const Sum& sum);
 

@@ -21,8 +21,8 @@ namespace trainctl {
 
 namespace {
 
-/// Casts to the messages' dtype and back, as Pipeline does on the two sides of a message: what
-/// passes from unit `cut` to the next, or back.
+/// Casts a message between unit `cut` and the next to the messages' dtype and back, as Pipeline
+/// does at its two ends.
 void round(const MessageRounding& rounding, int cut, const Tensor& values, float factor) {
   if (!rounding.cuts.contains(cut)) return;
   std::vector<float> wide = values_of(values);

@@ -1,6 +1,6 @@
-// The rounding in messages between stages where their dtype is not the layers': it rounds the
-// residual stream and its gradient, at the cuts between stages. A single rank that rounds there in
-// the same way computes the same values as the stages.
+// The rounding in messages between stages whose dtype differs from that of the layers: it rounds
+// the residual stream and its gradient at the cuts between stages. A single rank that rounds at the
+// same places computes the same values as the stages.
 #pragma once
 
 #include <compare>
@@ -22,53 +22,53 @@
 namespace trainctl {
 
 struct MessageRounding {
-  std::set<int> cuts;  // the units whose output is sent to another stage; empty: nothing is rounded
+  std::set<int> cuts;  // units whose output is sent to another stage; empty: nothing is rounded
   DType dtype = DType::f32;
   std::int64_t factor = 1;  // of the gradients that are rounded: GradientRule::factor
   auto operator<=>(const MessageRounding&) const = default;
 };
 
-/// Nothing where messages keep every number of the layers: in the layers' own dtype, and in fp32.
+/// Empty if messages round nothing: in fp32, and in the layers' own dtype.
 MessageRounding message_rounding(const Plan& plan);
 
-/// For a single rank: rounds as the messages would, and then calls `hooks`. `now`: what they round
-/// when a hook is called; the rounding must outlive that call.
+/// Hooks for a single rank: round as the messages would, then call `hooks`. `now` returns the
+/// rounding at the time of a hook's call; the rounding must outlive that call.
 Hooks with_rounding(Hooks hooks, const MessageRounding& rounding);
 Hooks with_rounding(Hooks hooks, std::function<const MessageRounding&()> now);
 
-// The values that a single rank computed, step by step.
+// The recorded values of a single rank, step by step.
 
 /// Whole tensors of one kind, in fp32, by parameter name.
 using WholeTensors = std::map<std::string, std::vector<float>>;
 
-/// The training state between two steps: masters, then the optimizer's values.
+/// The training state between two steps: masters, then each optimizer state.
 using RecordedState = std::vector<WholeTensors>;
 
-/// The forward output of a unit in one step: the residual stream of all its sequences; or the
-/// logits of a layer's router.
+/// The residual stream after a unit's forward in one step, for all sequences; or the logits of a
+/// layer's router.
 struct RecordedStream {
-  std::string name;  // of the unit, or the layer
+  std::string name;  // name of the unit or layer
   Shape shape;       // [sequence, token, hidden or experts]
   std::vector<float> values;
   double largest = 0;   // largest absolute value
-  double rounding = 0;  // in 16 bits: the largest distance from those of the step rounded otherwise
+  double rounding = 0;  // in 16 bits: largest distance from the step rounded differently
 };
 
 struct RecordedStep {
   double loss = 0;
-  double norm = 0;  // that the engine found
+  double norm = 0;  // computed by the engine
   double largest_gradient = 0;
-  std::vector<RecordedStream> streams;  // by unit
-  std::vector<RecordedStream> routers;  // by layer; empty where it has no experts
+  std::vector<RecordedStream> streams;  // one per unit
+  std::vector<RecordedStream> routers;  // one per layer; empty for layers without experts
   std::vector<float> scores;            // Engine::largest_scores
-  own::StepNumbers numbers;             // that are not the engine's
+  own::StepNumbers numbers;             // computed by verify, not by the engine
   WholeTensors gradients;
-  // By name of the biases of experts: by how much the step moves each.
+  // Changes of the experts' biases by the step, by name of the bias.
   std::map<std::string, std::vector<double>> bias_steps;
-  std::vector<own::RouterSums> router_sums;  // of each layer with experts
+  std::vector<own::RouterSums> router_sums;  // one per layer with experts
   double real_tokens = 0;
-  // By parameter, in 16 bits: the largest distance of its gradient from that of the step rounded
-  // otherwise, or not at all.
+  // In 16 bits, by parameter: the largest distance of its gradient from the gradient in a step that
+  // is rounded differently, or not at all.
   std::map<std::string, double> roundings;
 };
 
@@ -86,47 +86,47 @@ struct HeldPart {
   Slice part;
 };
 
-/// All of a shard; what a rank holds of the values of kind `kind`: 0 the master, then the
-/// optimizer's values.
+/// whole_part covers all of a shard. held_part is what a rank holds of values of kind `kind`: 0 for
+/// the master, then the optimizer states.
 HeldPart whole_part(const Tensor& shard);
 HeldPart held_part(const ParamStore& store, int parameter, int kind);
-/// The elements of a tensor of any float type.
+/// The elements of a tensor of any float type, as floats.
 std::vector<float> values_of(const Tensor& tensor);
-/// Back into such a tensor, rounded to its type.
+/// Writes values to a tensor, rounded to its type.
 void set_values(const Tensor& tensor, std::vector<float>& values);
-/// As a tensor of that type has them.
+/// The values rounded to `dtype`.
 std::vector<float> rounded(std::vector<float> values, DType dtype);
 RecordedState record_state(const ParamStore& store, int optimizer_states);
 WholeTensors record_gradients(const ParamStore& store);
-/// Multiplies all that record_gradients reads.
+/// Multiplies all gradients that record_gradients reads.
 void scale_gradients(const ParamStore& store, double factor);
-/// With room for `sequences` of them after each unit.
+/// One stream per unit, with room for this number of sequences.
 std::vector<RecordedStream> empty_streams(const ModelShape& model, std::int64_t sequences);
-/// Puts `part` at elements [begin, ..).
+/// Writes `part` to the stream's elements from `begin` on.
 void record_part(RecordedStream& stream, std::int64_t begin, const Tensor& part);
-/// Takes in how far the same part of the step rounded otherwise is from what is recorded.
+/// Raises stream.rounding to the largest difference between `part` and the recorded elements.
 void record_rounding(RecordedStream& stream, std::int64_t begin, const Tensor& part);
 double largest_of(const WholeTensors& tensors);
 double largest_of(const std::vector<float>& values);
-/// Infinite where one is not a number.
+/// |found - expected|, or infinity if that is not finite.
 double difference_of(double found, double expected);
-/// The largest difference between elements, of each tensor.
+/// The largest difference between elements, for each tensor.
 std::map<std::string, double> distances(const WholeTensors& one, const WholeTensors& other);
 
-/// Fills a rank's part from the whole tensor, or only its elements from number `first` of the whole
-/// one on.
+/// Fills a rank's part from the whole tensor, but only elements whose index in the whole tensor is
+/// at least `first`.
 void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
                const std::vector<float>& whole, const HeldPart& held, std::int64_t first = 0);
-/// A rank's part, with 0 from number `end` of the whole tensor on.
+/// A rank's part, with zeros for elements whose index in the whole tensor is at least `end`.
 std::vector<float> part_before(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
                                const HeldPart& held, std::int64_t end);
 
-// The logits of routers, by token. Which experts a token goes to, and whether it has a place there,
-// may follow from how its logits are rounded; so a layout compares its logits with those of the
-// single rank and then routes by the single rank's, as each step starts from the single rank's
+// The logits of routers, by token. The rounding of its logits may decide which experts a token goes
+// to, and whether it gets a place there. A layout therefore compares its logits with those of the
+// single rank, then routes by the latter, just as each step starts from the single rank's
 // parameters.
 
-/// Rows [begin, end) of a rank: neighbouring tokens, the first of which is number `token` of the
+/// Rows [begin, end) of a rank, which are neighbouring tokens; the first is number `token` of the
 /// step.
 struct RoutedTokens {
   std::int64_t begin = 0;
@@ -134,25 +134,25 @@ struct RoutedTokens {
   std::int64_t token = 0;
 };
 
-/// Calls `body` for the rows of `tokens` ([T] i64: numbers in the data) that are among the `count`
-/// tokens from number `first` on.
+/// Calls `body` for each run of rows whose tokens are among the `count` tokens from number `first`
+/// on. `tokens` is [T] i64, the numbers of the rows' tokens in the data.
 void for_routed_tokens(const Tensor& tokens, std::int64_t first, std::int64_t count,
                        const std::function<void(const RoutedTokens&)>& body);
 
-/// Does this for the tokens of step number `step` (0 for the first) of a run of `plan`.
+/// Calls for_routed_tokens for the tokens of step `step` (0 for the first) of a run of `plan`.
 void for_step_tokens(const Plan& plan, std::int64_t step, const Tensor& tokens,
                      const std::function<void(const RoutedTokens&)>& body);
 
-/// With room for the tokens of `sequences` in each layer that has experts; the others stay empty.
+/// Room for the tokens of `sequences` in each layer with experts; other layers stay empty.
 std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t sequences);
-/// Logits of a token in all layers.
+/// The number of logits of a token in all layers.
 std::int64_t expert_logits(const ModelShape& model);
-/// Number of tokens of such a record.
+/// The number of tokens in a layer's record.
 std::int64_t tokens_of(const RecordedStream& router);
 
-/// Puts the logits of a run of tokens there.
+/// Stores the logits of a run of tokens in the record.
 void record_logits(RecordedStream& router, const RoutedTokens& run, const Tensor& logits);
-/// Makes `logits`, of the tokens of a run, those that were recorded.
+/// Overwrites `logits` of a run of tokens with the recorded logits.
 void route_as_recorded(const RecordedStream& router, const RoutedTokens& run, const Tensor& logits);
 
 }  // namespace trainctl

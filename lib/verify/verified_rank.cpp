@@ -28,10 +28,10 @@
 
 namespace trainctl {
 
-// The update that a rank's optimizer has made of the recorded gradients, compared with the same
-// update in double.
+// Compares the update by a rank's optimizer, from the recorded gradients, with the same update in
+// double.
 
-/// The bound of the error in the change of a tensor, above the rounding of its type.
+/// The bound of the error of a tensor's change, in addition to the rounding of its type.
 inline constexpr double update_bound = 1e-4;
 
 namespace {
@@ -44,8 +44,8 @@ double largest_of(const Values& values) {
   return largest;
 }
 
-/// A rank's part of a parameter and of what the optimizer keeps, before the step and as it should
-/// be after it.
+/// A rank's part of a parameter and of its optimizer states, before the step and as expected after
+/// it.
 struct Updated {
   std::array<Values, 1 + max_kept> before;
   std::array<Values, 1 + max_kept> after;
@@ -91,7 +91,7 @@ class UpdateCheck {
     for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
       const HeldPart found = held_part(store, parameter, kind);
       if (found.part.length() == 0) continue;  // another optimizer keeps it
-      // Products in bf16 are compared between layouts only.
+      // With bf16 products there is no exact reference; only layouts are compared with each other.
       if (is_muon && kind == 0 && config_.optimizer.muon.ns_dtype == "bf16") continue;
       subject_.phase =
           kind > updated_states(type, config_.optimizer) ? Phase::average : Phase::update;
@@ -104,8 +104,8 @@ class UpdateCheck {
   }
 
  private:
-  /// A whole parameter before the step, and the values that its update reads: empty where its
-  /// optimizer keeps none.
+  /// A whole parameter before the step, and the optimizer states that its update reads; empty spans
+  /// for states that its optimizer lacks.
   using Recorded = std::array<std::span<const float>, 3>;
   Recorded recorded(const std::string& name, const own::Choice& choice) const {
     Recorded values;
@@ -121,8 +121,8 @@ class UpdateCheck {
     return {value(0), value(1), value(2)};
   }
 
-  /// The average after the step, of the parameters that were found then: these are compared by
-  /// themselves.
+  /// Computes the expected average after the step from the parameters that this rank found, which
+  /// are compared separately.
   void average(const ParamSpec& spec, const HeldPart& held, Updated& updated) const {
     const int kind =
         1 + updated_states(own::choice_of(spec.name, config_.optimizer).type, config_.optimizer);
@@ -138,8 +138,8 @@ class UpdateCheck {
     }
   }
 
-  /// The direction of a parameter that muon makes orthogonal; empty for parameters that other
-  /// optimizers update.
+  /// The direction that muon orthogonalizes for a parameter; empty if another optimizer updates the
+  /// parameter.
   own::Direction direction_of(const std::string& name) const {
     const auto gradients = step_.gradients.find(name);
     const own::Choice choice = own::choice_of(name, config_.optimizer);
@@ -156,7 +156,7 @@ class UpdateCheck {
     return direction;
   }
 
-  /// The amounts that muon subtracts from all elements of a parameter; empty in a skipped step.
+  /// The amounts that muon subtracts from the elements of a parameter; empty in a skipped step.
   Values muon_steps(const std::string& name, const own::Choice& choice) const {
     if (!update_.finite()) return {};
     Values steps =
@@ -200,7 +200,7 @@ class UpdateCheck {
     return updated;
   }
 
-  /// A master by its change, beyond what fp32 rounds; the optimizer's values by themselves.
+  /// A value to compare. A master's error is relative to its change, a state's to its values.
   struct Compared {
     int kind;
     bool is_muon;
@@ -226,8 +226,8 @@ class UpdateCheck {
     findings_.compare_part(subject_, spec, spec.name, found, expected, scale);
   }
 
-  /// Rounded at random, on average right: the mean of what is missing along the change, over the
-  /// mean change. What rounding makes of that is a few deviations of a sum of many.
+  /// For randomly rounded values, right on average: compares the mean deviation along the change
+  /// with the mean change, and allows a few standard deviations of rounding.
   void compare_rounded(const ParamSpec& spec, const HeldPart& found, const Updated& updated,
                        int kind) {
     const std::vector<float> values = values_of(found.values);
@@ -263,8 +263,8 @@ class UpdateCheck {
   Findings::Subject subject_;
 };
 
-/// Compares masters and the optimizer's values after step number `step`, which began with the
-/// recorded ones and had the recorded gradients. `scores`: Engine::largest_scores.
+/// Compares masters and optimizer states after step number `step`, which started from the recorded
+/// ones with the recorded gradients. `scores` is Engine::largest_scores.
 void compare_update(Findings& findings, const Record& record, std::int64_t step,
                     const Config& config, const ParamStore& store, std::span<const float> scores,
                     const Mesh& mesh, std::int64_t rank) {
@@ -272,10 +272,10 @@ void compare_update(Findings& findings, const Record& record, std::int64_t step,
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) check.compare(store, i);
 }
 
-/// The factor by which a layout may be farther from the single rank than another rounding takes
-/// that rank from itself.
+/// A layout's distance from the single rank may be this many times the distance between runs of
+/// that rank with different rounding.
 constexpr double roundings_apart = 4;
-/// Two neighbours in bf16 are at most so far apart, as a part of their size.
+/// Upper bound of the distance between two neighbouring bf16 numbers, relative to their size.
 constexpr double neighbour_apart = 0x1p-7;
 
 }  // namespace
@@ -304,7 +304,7 @@ void VerifiedRank::initialise() {
 }
 
 void VerifiedRank::resume(const TrainState& state) {
-  // Counters of its own first: what the engine left as it began is as often right by chance.
+  // First sets and checks other counters: a counter that resume ignores may be right by chance.
   TrainState marked = state;
   ++marked.updates;
   ++marked.good_steps;
@@ -318,7 +318,7 @@ void VerifiedRank::resume(const TrainState& state) {
   has_state_ = true;
   const RecordedState& expected = record_.states[static_cast<std::size_t>(step_)];
   for (int i = 0; i < static_cast<int>(table().size()); ++i) {
-    // The rows that pad the vocabulary are not saved, and have no effect on the others.
+    // The rows that pad the vocabulary are not saved and affect no other rows.
     const ParamSpec& spec = table()[static_cast<std::size_t>(i)];
     for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
       load_part(spec, truth_.mesh, rank_, at(expected, kind).at(spec.name),
@@ -351,8 +351,8 @@ double VerifiedRank::allowed_rounding(const ParamSpec& spec) const {
 
 double VerifiedRank::bound() const { return in_fp32(truth_) ? fp32_bound : half_bound; }
 
-/// The bound of a parameter, which is fp32. Clipping follows scores, which in 16 bits are rounded
-/// otherwise.
+/// The bound of a parameter, which is fp32. A clipped parameter depends on scores, which layouts
+/// round differently in 16 bits.
 double VerifiedRank::parameter_bound(const ParamSpec& spec) const {
   return clipped(spec) ? bound() : fp32_bound;
 }
@@ -362,11 +362,11 @@ bool VerifiedRank::clipped(const ParamSpec& spec) const {
          (spec.kind == ParamKind::query || spec.kind == ParamKind::key);
 }
 
-/// The masters, or a value of the optimizer. Where it is rounded at random, a difference of fp32
-/// may lead to the other neighbour, but seldom: on average they agree. A master is compared more
-/// closely, for it moves by less: one element of the part and one in a thousand may be the other
-/// neighbour, which is at most a 128th of the largest value away. Where it is clipped, all of a
-/// head may be off by as much as its factor.
+/// Compares masters (kind 0) or an optimizer state. Values rounded at random may rarely round to
+/// the other neighbour because of a difference in fp32, but agree on average. Masters have a closer
+/// bound, because they move less: one element of the part and one in a thousand may be the other
+/// neighbour, at most 1/128 of the largest value away. In a clipped parameter, the factor may shift
+/// all of a head.
 void VerifiedRank::compare_values(Phase master, std::int64_t step, const RecordedState& expected,
                                   int kind) {
   const WholeTensors& whole = at(expected, kind);
@@ -375,7 +375,7 @@ void VerifiedRank::compare_values(Phase master, std::int64_t step, const Recorde
   for (subject.row = 0; const ParamSpec& spec : table()) {
     const std::vector<float>& values = whole.at(spec.name);
     const HeldPart held = get(static_cast<int>(subject.row));
-    if (held.part.length() == 0) {  // of another rank, or another optimizer keeps it
+    if (held.part.length() == 0) {  // held by another rank or optimizer
       ++subject.row;
       continue;
     }
@@ -384,7 +384,7 @@ void VerifiedRank::compare_values(Phase master, std::int64_t step, const Recorde
         kind == 0 ? spec.master : at(optimizer_values(spec.update, config_.optimizer), kind - 1);
     subject.phase = phase_of(master, kind, updated);
     if (type == DType::f32) {
-      // The average follows the parameter.
+      // The average follows the parameter, and has its bound.
       const bool follows = kind == 0 || kind > updated;
       subject.bound = follows ? parameter_bound(spec) : fp32_bound;
       findings_.compare(subject, spec, values, held);
@@ -416,7 +416,7 @@ EngineInput VerifiedRank::with_hook(EngineInput input) {
   return input;
 }
 
-/// The rank's tokens of the micro-batch, of which sequence parallelism leaves it a part.
+/// Compares a unit's output, for this rank's tokens or its sequence-parallel part of these.
 void VerifiedRank::compare_stream(int unit, int microbatch, const Tensor& stream) {
   const RecordedStream& whole = recorded().streams[static_cast<std::size_t>(unit)];
   const std::int64_t sequence =
@@ -425,11 +425,11 @@ void VerifiedRank::compare_stream(int unit, int microbatch, const Tensor& stream
   const std::int64_t context = truth_.mesh.coordinate(rank_, Axis::cp);
   const std::int64_t rows = stream.rows();
   const Tensor own = stream.view({rows, stream.columns()});
-  // Perhaps a shorter one: of each sequence the first tokens.
+  // A shorter micro-batch has the first tokens of each sequence.
   TokenPieces tokens = truth_.tokens;
   tokens.seq_length = tokens.seq_length * rows / truth_.local.stream_rows;
   for (std::int64_t row = 0; row < rows;) {
-    const std::int64_t token = part * rows + row;  // of the rank's, in its order
+    const std::int64_t token = part * rows + row;  // index among the rank's tokens, in its order
     const std::int64_t piece = token / tokens.piece_length();
     const std::int64_t within = token % tokens.piece_length();
     const std::int64_t end = std::min(rows, row + tokens.piece_length() - within);
@@ -445,7 +445,7 @@ void VerifiedRank::compare_stream(int unit, int microbatch, const Tensor& stream
   }
 }
 
-/// Tokens that the step does not have, after a fault in the data, differ in the activations.
+/// After a fault in the data, tokens that the step lacks are skipped; activations show the fault.
 void VerifiedRank::meet_router(std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
   const RecordedStream& whole = at(recorded().routers, layer);
   for_routed_tokens(tokens, first_token_, tokens_of(whole), [&](const RoutedTokens& run) {
@@ -487,7 +487,7 @@ void VerifiedRank::load_state(const RecordedState& state) {
 
 void VerifiedRank::one_step() {
   if (!has_state_) load_state(record_.states[static_cast<std::size_t>(step_ - 1)]);
-  // The position in the data is the engine's own: it may come from a checkpoint.
+  // The position in the data comes from the engine, since it may be loaded from a checkpoint.
   const TrainState state = engine_.train_state();
   first_token_ = state.samples * truth_.model.seq_length;
   auto batches = made_up_batches(config_, plan_.after(state.step),
@@ -509,8 +509,7 @@ void VerifiedRank::one_step() {
                  truth_.mesh, rank_);
 }
 
-/// Compares the weights that layers read in the next step, where these stay on the rank: gathered,
-/// and perhaps rounded.
+/// Compares the weights that stay on the rank for the next step: gathered, and perhaps rounded.
 void VerifiedRank::compare_weights(const WholeTensors& whole) {
   Findings::Subject subject{.phase = Phase::parameter, .step = step_};
   for (int i = 0; i < static_cast<int>(table().size()); ++i) {
@@ -539,7 +538,7 @@ void VerifiedRank::compare_step(const StepReport& report) {
   const FoundScalars found{engine_.step_state(), step_, gradient_factor()};
   compare_scalars(findings_, Phase::scalar, found, recorded().numbers);
   compare_verdict(findings_, truth_config_.optimizer, found, recorded().numbers);
-  // A layout whose ranks add up less may be right where the single rank is not.
+  // A layout whose ranks sum fewer terms may be right if the single rank's own norm is not.
   if (recorded().numbers.finite) {
     findings_.compare({.phase = Phase::grad_norm,
                        .step = step_,
@@ -553,7 +552,7 @@ double VerifiedRank::gradient_factor() const {
   return static_cast<double>(own::gradient_factor(truth_config_.parallel, truth_.mesh));
 }
 
-/// No number where this rank does not own a weight: the step must get it.
+/// Sets weights that this rank does not own to NaN, so that a step that fails to gather them shows.
 void VerifiedRank::forget_weights() {
   for (int i = 0; i < static_cast<int>(table().size()); ++i) {
     const Tensor weight = store().resident(i);
@@ -566,7 +565,7 @@ void VerifiedRank::forget_weights() {
   }
 }
 
-/// The part of a gradient that is complete on this rank.
+/// The part of a gradient that is summed completely on this rank.
 HeldPart VerifiedRank::summed_part(int index) {
   const Ownership& own = store().ownership().parameters[static_cast<std::size_t>(index)];
   return {store().gradient(index), own.summed};
@@ -579,7 +578,7 @@ void VerifiedRank::gradients_summed() {
   }
   const bool measurable = recorded().numbers.finite && rounds_alike_;
   if (measurable) {
-    // To those of the mean loss; they are replaced by the single rank's afterwards.
+    // Rescales to the gradients of the mean loss. The single rank's gradients replace them below.
     const auto factor = static_cast<double>(truth_.gradient.factor);
     if (factor != 1) scale_gradients(store(), 1 / factor);
     compare_tensors({Phase::gradient, step_, 1e-3 * recorded().largest_gradient, bound()},

@@ -1,4 +1,4 @@
-// One rank of a layout, compared with what a single rank recorded.
+// Compares one rank of a layout with the record of a single rank.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ class VerifiedRank {
  public:
   VerifiedRank(const Record& record, const VerifyInput& given, World& world, Findings& findings);
 
-  /// The initial parameters, compared.
+  /// Initializes the parameters and compares them.
   void initialise();
-  /// Resumes after step `state.step`, from the values loaded into the engine's parameters. These
-  /// are compared with the record, and the next step starts from it.
+  /// Resumes after step `state.step` with the values loaded into the engine's parameters. Compares
+  /// these with the record, and starts the next step from them.
   void resume(const TrainState& state);
-  /// Takes and compares the steps up to number `last`.
+  /// Runs and compares the steps up to number `last`.
   void run_until(std::int64_t last);
 
   Engine& engine() { return engine_; }
@@ -37,7 +37,7 @@ class VerifiedRank {
   double allowed_rounding(const ParamSpec& spec) const;
   double bound() const;
   double parameter_bound(const ParamSpec& spec) const;
-  bool clipped(const ParamSpec& spec) const;  // by the scores of its heads
+  bool clipped(const ParamSpec& spec) const;  // whether clipping by scores of heads changes it
   void compare_values(Phase master, std::int64_t step, const RecordedState& expected, int kind);
   EngineInput with_hook(EngineInput input);
   void compare_stream(int unit, int microbatch, const Tensor& stream);
@@ -61,18 +61,18 @@ class VerifiedRank {
   const Plan& truth_;
   const Faults& faults_;
   int rank_;
-  bool rounds_alike_;             // as the recorded rank does; else only updates can be compared
-  bool watches_sums_;             // where ranks add up what is in host memory
-  std::int64_t step_ = 0;         // that is being taken, or was taken last
-  std::int64_t first_token_ = 0;  // of the step's
-  bool has_state_ = false;        // the next step starts from what is there
+  bool rounds_alike_;             // rounds like the recorded rank; else only updates are compared
+  bool watches_sums_;             // ranks sum in host memory
+  std::int64_t step_ = 0;         // current or last step
+  std::int64_t first_token_ = 0;  // first token of the step
+  bool has_state_ = false;        // the next step keeps the current state
   Findings& findings_;
   SumWorld sums_;
   GradientSums gradient_sums_;
   Engine engine_;
 };
 
-/// judge_ranks with a VerifiedRank for each.
+/// Calls judge_ranks with a VerifiedRank for each rank.
 LayoutVerdict compare_ranks(const Record& record, const VerifiedLayout& layout,
                             const Faults& faults,
                             const std::function<void(VerifiedRank&, World&)>& body);

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Collective; waits until it is complete.
+/// Saves a checkpoint and waits for it. Collective.
 void save(Engine& engine, const VerifiedLayout& layout, const fs::path& run, World& world) {
   const auto everyone = world.everyone("checkpoint");
   Saver saver({.plan = layout.plan,
@@ -40,7 +40,7 @@ void save(Engine& engine, const VerifiedLayout& layout, const fs::path& run, Wor
           "no checkpoint could be saved in " + run.string());
 }
 
-/// As `train` does. Returns the state of the run.
+/// Loads the checkpoint as `train` does. Returns the state of the run.
 TrainState load(Engine& engine, const VerifiedLayout& layout, const fs::path& run,
                 std::int64_t step, const Faults& faults, World& world) {
   const fs::path from = CheckpointFolder(run).of(step);
@@ -51,7 +51,7 @@ TrainState load(Engine& engine, const VerifiedLayout& layout, const fs::path& ru
   return manifest.state;
 }
 
-/// Takes `half` steps, compared, and saves a checkpoint in the folder `run`.
+/// Runs and compares `half` steps, then saves a checkpoint in the folder `run`.
 LayoutVerdict save_half_way(const Record& record, const VerifiedLayout& layout, const fs::path& run,
                             std::int64_t half) {
   const auto body = [&](VerifiedRank& rank, World& world) {
@@ -62,7 +62,7 @@ LayoutVerdict save_half_way(const Record& record, const VerifiedLayout& layout, 
   return compare_ranks(record, layout, {}, body);
 }
 
-/// Loads it, and takes `half` more steps, compared.
+/// Loads the checkpoint in `run`, then runs and compares `half` more steps.
 LayoutVerdict load_half_way(const Record& record, const VerifiedLayout& layout, const fs::path& run,
                             std::int64_t half, const Faults& faults) {
   const auto body = [&](VerifiedRank& rank, World& world) {
@@ -95,14 +95,14 @@ std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int
                                 std::int64_t records, bool freely) {
   std::int64_t total = records * record_bytes(config, steps);
   if (freely) {
-    // Checkpoints are written from a copy.
+    // Checkpoints are written from a copy, hence saved_bytes.
     total += records * free_record_bytes(config, day_of(config, steps)) +
              saved_bytes(plan, config.optimizer);
   }
   const std::int64_t ranks_of_stage = plan.mesh.world_size() / plan.mesh.pp;
   for (const StagePlan& stage : plan.stages) {
     const MemoryEstimate& memory = stage.memory;
-    std::int64_t elements = 0;  // whose gradients are kept as they are before their sums
+    std::int64_t elements = 0;  // elements whose gradients are copied before their sums
     for (const ParamSpec& row : stage.parameters) elements += row.shape.numel();
     total += ranks_of_stage * (memory.total() - memory.runtime - memory.data + 4 * elements);
   }
@@ -112,7 +112,7 @@ std::int64_t verification_bytes(const Config& config, const Plan& plan, std::int
 struct Verification::Impl {
   const Config config;
   const std::int64_t steps;
-  std::map<MessageRounding, Record> records{};  // those that were needed so far
+  std::map<MessageRounding, Record> records{};  // made on demand
 
   const Record& record_of(const MessageRounding& rounding) {
     const auto found = records.find(rounding);
@@ -122,7 +122,7 @@ struct Verification::Impl {
 
   const std::vector<RampPart> batches = plan_alone(alone(config)).ramp;
 
-  /// The refusal of a layout that cannot be compared with a rank that has these batches.
+  /// The refusal of a layout whose batch sizes differ from the single rank's; nullopt if equal.
   static std::optional<LayoutVerdict> refusal(const VerifiedLayout& layout,
                                               const std::vector<RampPart>& batches) {
     if (layout.plan.ramp == batches) return std::nullopt;
@@ -149,7 +149,7 @@ struct Verification::Impl {
         .first->second;
   }
 
-  /// A layout with configuration and plan of the day, and what it is compared with.
+  /// A layout with the configuration and plan of the day, and the record for its comparison.
   struct FreeLayout {
     Config config;
     Plan plan;
@@ -158,8 +158,8 @@ struct Verification::Impl {
     VerifiedLayout layout() const { return {config, plan, given.deadline_seconds, given.job}; }
   };
 
-  /// `morning`: the layout that has saved the checkpoint from which this one resumes; null for
-  /// itself.
+  /// `morning` is the layout that saved the checkpoint from which this layout resumes; null if this
+  /// layout runs the whole day.
   FreeLayout freely(const VerifiedLayout& given, const FreeLayout* morning = nullptr) {
     if (!free_data) free_data.emplace(config, samples_of_day());
     Config own = config_of_day(given.config, day);

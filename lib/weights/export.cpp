@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Puts [rows, columns] values of ours at output row `first` of the stacked tensor.
+/// Writes [rows, columns] values of one parameter at output row `first` of the stacked tensor.
 void place_rows(const HuggingFaceTensor& tensor, const std::vector<float>& values,
                 std::int64_t first, std::int64_t rows, const Tensor& to) {
   const std::int64_t size = size_of(to.dtype);
@@ -37,7 +37,7 @@ void place_rows(const HuggingFaceTensor& tensor, const std::vector<float>& value
   }
 }
 
-/// Reads all of one tensor, some rows of ours at a time.
+/// Reads one whole tensor, some rows of our parameters at a time.
 void fill(const HuggingFaceTensor& tensor, const StoredWeights& weights, const Tensor& to) {
   if (tensor.pieces.empty()) {
     std::memset(to.data, 0, static_cast<std::size_t>(to.bytes()));
@@ -68,7 +68,7 @@ std::int64_t bytes_of(const HuggingFaceTensor& tensor, DType stored) {
   return tensor.shape.numel() * size_of(type_of(tensor, stored));
 }
 
-/// The tensors file by file: in order, each file as full as it may be, at least one tensor.
+/// Divides the tensors among files, in order: each file is as full as allowed, at least one tensor.
 std::vector<std::vector<HuggingFaceTensor>> cut(std::vector<HuggingFaceTensor> tensors,
                                                 const ModelFiles& files) {
   std::vector<std::vector<HuggingFaceTensor>> shards(1);

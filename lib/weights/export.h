@@ -17,19 +17,19 @@
 
 namespace trainctl {
 
-/// How a model directory is written.
+/// Options for the files of a model directory.
 struct ModelFiles {
   DType stored = DType::f32;     // or bf16
-  std::int64_t shard_bytes = 0;  // most bytes of tensors in one file; 0: all in one
+  std::int64_t shard_bytes = 0;  // most bytes of tensors in one file; one file for all if 0
   SpecialTokens tokens{};
-  std::string type{};            // model_type of what it started from, if that has it; "" is none
-  const Fence* fence = nullptr;  // of the directory, if it has one
+  std::string type{};            // model_type of the original model, if it fits this one; else ""
+  const Fence* fence = nullptr;  // fence of the directory; null if it has none
 };
 
 /// Writes the files into `directory`, each whole or not at all, config.json last. Reads tensor by
 /// tensor and holds one in its stored type; `work` serves as for write_safetensors. A model that
 /// transformers does not have (unknown_to_hugging_face) gets no config.json. Throws Error{io}, and
-/// what the store throws.
+/// errors of `weights`.
 void write_model(const std::filesystem::path& directory, const ModelShape& model,
                  const StoredWeights& weights, const ModelFiles& files,
                  std::span<std::byte> work = {});

@@ -15,7 +15,7 @@ namespace trainctl {
 
 namespace {
 
-/// Whether frequencies of this type depend on the context that they were made for.
+/// Whether RoPE frequencies of this type depend on the original context length.
 bool has_original_context(RopeType type) {
   return type == RopeType::llama3 || type == RopeType::yarn || type == RopeType::longrope;
 }
@@ -145,7 +145,7 @@ class Comparison {
     }
   }
 
-  /// Kinds with a window, and those without, have the same RoPE each.
+  /// Whether all kinds with a window have one RoPE, and all kinds without a window have one.
   bool ropes_go_with_windows() const {
     return std::ranges::all_of(model_.kinds, [&](const LayerKind& one) {
       return std::ranges::all_of(model_.kinds, [&](const LayerKind& other) {
@@ -155,7 +155,7 @@ class Comparison {
     });
   }
 
-  /// All are one apart from their bases.
+  /// Whether all RoPE forms are equal apart from their bases.
   bool ropes_differ_in_bases() const {
     return std::ranges::all_of(model_.ropes, [&](RopeForm rope) {
       rope.base = model_.ropes.front().base;
@@ -243,7 +243,7 @@ Json read_json(const std::filesystem::path& file) {
   return json.is_object() ? json : Json::object();
 }
 
-/// The part of the text, where a model also sees images.
+/// The configuration of the text part, where a model also has vision.
 Json text_of(const Json& config) {
   const Json inside = config.value("text_config", Json());
   return inside.is_object() ? inside : config;
@@ -286,7 +286,7 @@ Json gpt2_config(const ModelShape& model) {
           {"layer_norm_epsilon", model.norm_epsilon}};
 }
 
-/// The settings of rope_type; nothing but its name where frequencies stay as they are.
+/// The parameters of RoPE; only the name of the type where frequencies are unchanged.
 Json rope_parameters(const RopeForm& rope) {
   const RopeScalingConfig& scaling = rope.scaling;
   const std::int64_t original = scaling.original_max_position_embeddings;
@@ -319,7 +319,7 @@ Json rope_parameters(const RopeForm& rope) {
   return {{"rope_type", "default"}};
 }
 
-/// RoPE of layers with a window, and of the others, as versions from 5 on read it.
+/// Adds RoPE of layers with a window, and of the other layers, as versions from 5 on read it.
 void add_ropes_by_type(const ModelShape& model, Json& config) {
   Json all;
   for (const LayerKind& kind : model.kinds) {
@@ -337,7 +337,7 @@ void add_ropes_by_type(const ModelShape& model, Json& config) {
   config["rope_parameters"] = all;
 }
 
-/// Queries that grow from the original context on, which RoPE of some types gives already.
+/// Adds the growth of queries beyond the original context, which some RoPE types already give.
 void add_temperature(const ModelShape& model, Json& parameters) {
   const int number = model.kind(0).temperature;
   const TemperatureConfig form =
@@ -358,7 +358,7 @@ void add_thetas(const ModelShape& model, Json& config) {
   config["layer_rope_theta"] = thetas;
 }
 
-/// RoPE as versions before 5 read it, and as later ones do.
+/// Adds RoPE both as versions before 5 read it, and as later versions do.
 void add_rope(const ModelShape& model, const HuggingFaceFamily& family, Json& config) {
   const RopeForm rope = model.ropes.empty() ? RopeForm{} : model.ropes.front();
   Json parameters = rope_parameters(rope);
@@ -401,7 +401,7 @@ void add_qwen_experts(const ModelShape& model, Json& config) {
   if (model.qkv_bias) config["qkv_bias"] = true;
 }
 
-/// Qwen has two names of the number of experts, for old and new versions.
+/// Adds the experts; Qwen has two names for their number, in old and in new versions.
 void add_experts(const ModelShape& model, const std::string& type, Json& config) {
   config["num_experts_per_tok"] = model.topk;
   config["output_router_logits"] = false;
@@ -425,7 +425,7 @@ void add_window(const ModelShape& model, const HuggingFaceFamily& family, Json& 
   if (asks_for_window(family.window)) config["use_sliding_window"] = window > 0;
   config["sliding_window"] = window > 0 ? Json(window) : Json(nullptr);
   if (slides_everywhere(family.window)) return;
-  // Without a list, a pattern would ask for windows of no length.
+  // Families with a pattern need the list even without windows, else their pattern applies.
   if (window == 0 && !slides_by_pattern(family.window)) return;
   Json words = Json::array();
   for (std::int64_t i = 0; i < model.layers; ++i) {
@@ -462,7 +462,7 @@ void add_multipliers(const ModelShape& model, const HuggingFaceFamily& family, J
   config["logits_scaling"] = family.multiplies_logits ? model.logit_scale : 1 / model.logit_scale;
 }
 
-/// A number that rounding has moved off a whole one, which is all that transformers 5 takes.
+/// The nearest integer if only rounding separates the value from it: transformers 5 needs integers.
 Json whole_if_near(double value) {
   const double whole = std::round(value);
   if (std::abs(value - whole) > 1e-9 * value) return value;

@@ -112,13 +112,13 @@ class Lister {
   }
 
   bool has(const std::string& ours) const { return shapes_.contains(ours); }
-  /// A bias that the model may not have, while their network always does: zeros.
+  /// Adds a bias that their network always has: zeros if the model does not have it.
   void add_bias(const std::string& theirs, const std::vector<std::string>& ours,
                 std::int64_t rows) {
     if (shapes_.contains(ours.front())) return add(theirs, ours);
     tensors_.push_back({.name = theirs, .pieces = {}, .shape = {rows}, .transposed = false});
   }
-  /// The bias of a router; zeros where the model has none.
+  /// Adds the bias of a router: zeros if the model has none.
   void add_router_bias(const std::string& theirs, const std::string& ours, std::int64_t experts) {
     add_bias(theirs, {ours}, experts);
     tensors_.back().keeps_fp32 = true;
@@ -130,7 +130,7 @@ class Lister {
   std::vector<HuggingFaceTensor> take() && { return std::move(tensors_); }
 
  private:
-  std::map<std::string, Shape> shapes_;  // of our parameters
+  std::map<std::string, Shape> shapes_;  // shapes of our parameters
   std::vector<HuggingFaceTensor> tensors_;
 };
 
@@ -182,7 +182,7 @@ void list_expert_matrices(const std::string& ours, const std::string& theirs,
   }
 }
 
-/// The shared experts, and the bias of the router; `theirs` is the layer of experts.
+/// Lists shared experts and the router's bias; `theirs` is the prefix of the layer of experts.
 void list_shared_experts(const std::string& ours, const std::string& theirs,
                          const ModelShape& model, Lister& list) {
   const bool is_dots = hugging_face_type(model) == "dots1";
@@ -198,7 +198,7 @@ void list_shared_experts(const std::string& ours, const std::string& theirs,
   }
 }
 
-/// A layer of experts; `theirs` is the decoder layer.
+/// Lists a layer of experts; `theirs` is the prefix of the decoder layer.
 void list_experts(const std::string& ours, const std::string& theirs, const ModelShape& model,
                   bool together, Lister& list) {
   const bool is_mixtral = hugging_face_type(model) == "mixtral";
@@ -281,7 +281,7 @@ void list_llama(const ModelShape& model, const TensorForms& forms, Lister& list)
   list.add("model.norm.weight", {"final_norm.weight"});
 }
 
-/// Kinds of layers that no model with experts has there.
+/// Why transformers has no model with experts and these kinds of layers; "" if it has.
 std::string unknown_kinds(const ModelShape& model) {
   for (LayerKind kind : model.kinds) {
     kind.name = model.kind(0).name;
@@ -292,7 +292,7 @@ std::string unknown_kinds(const ModelShape& model) {
   return "";
 }
 
-/// The first property of a model with experts that Llama with experts lacks.
+/// The first property of a model with experts that its Hugging Face family lacks.
 std::string unknown_with_experts(const ModelShape& model) {
   const HuggingFaceFamily& family = *hugging_face_family(hugging_face_type(model));
   const std::vector<std::string> found = differences(model, family);
@@ -317,7 +317,7 @@ std::string unknown_to_dots(const ModelShape& model) {
   return "";
 }
 
-/// Why it has no model with these routers; "" if it has.
+/// Why transformers has no model with these routers; "" if it has.
 std::string unknown_routers(const ModelShape& model) {
   const std::string type = hugging_face_type(model);
   if (type == "dots1") return unknown_to_dots(model);
@@ -342,7 +342,7 @@ std::string unknown_routers(const ModelShape& model) {
              : "";
 }
 
-/// Why it has no model with these experts; "" if it has.
+/// Why transformers has no model with these experts; "" if it has.
 std::string unknown_experts(const ModelShape& model) {
   for (const auto& unknown : {unknown_kinds, unknown_routers, unknown_with_experts}) {
     if (std::string reason = unknown(model); !reason.empty()) return reason;

@@ -41,7 +41,7 @@ std::string read_text(const fs::path& path) {
   return text;
 }
 
-/// tensor -> file of the index.
+/// Maps each tensor to its file, as the index says.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const std::string where = path.string();
   std::vector<std::set<std::string>> open;
@@ -157,7 +157,7 @@ std::vector<SafetensorsFile> open_model_files(const fs::path& directory) {
   require(kind_of_file(directory) == FileKind::folder, ExitCode::missing_input,
           "no model directory " + directory.string());
   const auto there = [&](const char* name) {
-    std::error_code failure;  // a link that leads nowhere is there, too
+    std::error_code failure;  // ignored; a dangling link counts as present
     return kind_of_file(directory / name) != FileKind::none ||
            fs::is_symlink(fs::symlink_status(directory / name, failure));
   };
@@ -181,7 +181,7 @@ constexpr std::int64_t max_config_bytes = 1 << 20;
 using Found = FileTensor;
 using Tensors = std::map<std::string, Found>;
 
-/// In models that see images, the names of the text's tensors have one of these in front.
+/// In models with vision, names of the text's tensors begin with one of these prefixes.
 constexpr std::pair<std::string_view, std::string_view> prefixes_of_text[] = {
     {"model.language_model.", "model."}, {"language_model.", ""}};
 constexpr std::string_view parts_with_eyes[] = {
@@ -193,7 +193,7 @@ bool is_of_eyes(const std::string& name) {
                              [&](std::string_view part) { return name.starts_with(part); });
 }
 
-/// As a model of text alone has it; others stay as they are.
+/// The name in a model of text alone; names without such a prefix stay as they are.
 std::string name_in_text(const std::string& name) {
   for (const auto& [theirs, plain] : prefixes_of_text) {
     if (name.starts_with(theirs)) return std::string(plain) + name.substr(theirs.size());
@@ -213,8 +213,8 @@ std::string name_in_file(const Found& found) {
   return "";
 }
 
-/// By the names that models of text have. Of a model that sees images the other tensors are left
-/// out; one line counts them. Throws Error{bad_data} for two tensors that have one such name.
+/// All tensors by their names in models of text. The other tensors of a model with vision are left
+/// out, and a log line counts them. Throws Error{bad_data} if two tensors get the same name.
 Tensors all_tensors(const std::vector<SafetensorsFile>& files) {
   Tensors tensors;
   bool sees = false;
@@ -242,7 +242,7 @@ Tensors all_tensors(const std::vector<SafetensorsFile>& files) {
   return tensors;
 }
 
-/// The original GPT-2 files have no "transformer." prefix.
+/// Finds a tensor; the original GPT-2 files have no "transformer." prefix.
 const Found* find(const Tensors& tensors, const std::string& name, std::string& stored_name) {
   constexpr std::string_view prefix = "transformer.";
   stored_name = name;
@@ -260,7 +260,7 @@ TensorForms forms_of(const Tensors& tensors) {
   return forms;
 }
 
-/// "" when a tensor is as the model needs it. `scaled`: the files may have 8 bits with scales.
+/// Why the tensor does not fit the model, or "". `scaled`: the files may have 8 bits with scales.
 std::string mismatch(const Found& found, const std::string& name, const HuggingFaceTensor& wanted,
                      bool scaled) {
   const SafetensorsEntry& entry = *found.entry;
@@ -274,10 +274,10 @@ std::string mismatch(const Found& found, const std::string& name, const HuggingF
   return "";
 }
 
-/// "model.layers.0.mlp.up_proj.weight_scale_inv"
+/// The name of a matrix's scales, for example "model.layers.0.mlp.up_proj.weight_scale_inv".
 std::string name_of_scales(const std::string& name) { return name + "_scale_inv"; }
 
-/// Sets the scales of a tensor that needs them; "" if they are as its blocks need them.
+/// Sets the scales of a tensor that needs them. Returns why they do not fit its blocks, or "".
 std::string find_scales(const Tensors& tensors, const std::string& name, ScaledTensor& tensor) {
   const std::string scales = name_of_scales(name);
   const auto found = tensors.find(scales);
@@ -300,13 +300,13 @@ std::string find_scales(const Tensors& tensors, const std::string& name, ScaledT
 
 constexpr const char* head_name = "lm_head.weight";
 
-/// The embedding of a tied model, of which a file may have only the head.
+/// Whether the tensor is a tied model's embedding, for which a file may have only the head.
 bool is_tied_embedding(const HuggingFaceTensor& wanted, const ModelShape& model) {
   return model.tied && wanted.pieces.size() == 1 &&
          wanted.pieces.front().ours == "embedding.token.weight";
 }
 
-/// "" if a tied model's head has the values of its embedding, bit for bit once both are fp32.
+/// Why a tied model's head is not bit-identical to its embedding in fp32; "" if it is.
 std::string other_head(const Found& head, const Found& embedding, const HuggingFaceTensor& wanted) {
   std::string problem = mismatch(head, head_name, wanted, false);
   if (!problem.empty()) return problem;
@@ -331,12 +331,12 @@ std::string other_head(const Found& head, const Found& embedding, const HuggingF
   return "";
 }
 
-/// Scales of what goes into products, which are made in no such format here.
+/// Whether these are scales of activations, which are unused: products here have no 8-bit format.
 bool is_scale_of_activations(const std::string& name) {
   return name.ends_with(".activation_scale") || name.ends_with(".input_scale");
 }
 
-/// A bias that the model does not have may be in the file as zeros.
+/// Why a bias that the model does not have must not be in the file; "" if it is zero.
 std::string not_zero(const Found& found, const std::string& name) {
   std::vector<float> values(static_cast<std::size_t>(found.entry->shape.numel()));
   read_tensor({found}, {.rows = std::ssize(values)}, false, values.data());
@@ -344,7 +344,7 @@ std::string not_zero(const Found& found, const std::string& name) {
   return zeros ? "" : tensor_of(found, name) + " is not zero, and the model has no such bias";
 }
 
-/// As its config.json says; nothing where it is not there.
+/// The blocks of scales by the directory's config.json; nothing if that file does not exist.
 std::optional<HuggingFaceBlocks> blocks_of_model(const std::filesystem::path& directory) {
   const std::filesystem::path file = directory / "config.json";
   if (kind_of_file(file) != FileKind::regular) return std::nullopt;
@@ -363,11 +363,11 @@ void refuse(const std::filesystem::path& directory, const std::vector<std::strin
 
 }  // namespace
 
-/// Where rows of one of our parameters lie.
+/// The place of some rows of one of our parameters.
 struct HuggingFaceWeights::Part {
   ScaledTensor tensor{};
-  std::int64_t begin = 0, end = 0;  // rows of ours
-  std::int64_t first = 0;           // the first of them among the tensor's output rows
+  std::int64_t begin = 0, end = 0;  // rows of our parameter
+  std::int64_t first = 0;           // output row of the tensor that holds row `begin`
   bool transposed = false;
 };
 

@@ -26,10 +26,10 @@ constexpr std::int64_t max_of_a_size = std::int64_t{1} << 24;
 
 /// One stored tensor of the file, or one layer's part of it.
 struct Stored {
-  std::vector<std::string> ours;  // stacked
-  std::int64_t rows = 0;          // of each of ours; of the embedding without padding
+  std::vector<std::string> ours;  // stacked parameters
+  std::int64_t rows = 0;          // rows of each parameter, without padding
   std::int64_t columns = 1;
-  std::int64_t padding = 0;  // rows of zeros behind it
+  std::int64_t padding = 0;  // rows of zeros after them
   std::int64_t elements() const { return (std::ssize(ours) * rows + padding) * columns; }
 };
 
@@ -40,7 +40,7 @@ struct Kind {
   std::int64_t columns;
 };
 
-/// Everything in the order of the file.
+/// All tensors, in the order of the file.
 std::vector<Stored> layout_of(const ModelShape& m, std::int64_t padded_vocab) {
   const std::int64_t c = m.hidden;
   const std::vector<Kind> kinds{
@@ -129,7 +129,7 @@ LlmcWeights::LlmcWeights(const std::filesystem::path& path) : file_(File::open_t
 }
 
 void LlmcWeights::read(const std::string& name, const MatrixBox& box, float* out) const {
-  std::int64_t before = 0;  // elements
+  std::int64_t before = 0;  // elements before the parameter in the file
   for (const Stored& stored : layout_of(shape_, padded_vocab_)) {
     const auto found = std::find(stored.ours.begin(), stored.ours.end(), name);
     if (found == stored.ours.end()) {

@@ -18,7 +18,7 @@ class LlmcWeights : public StoredWeights {
   explicit LlmcWeights(const std::filesystem::path& path);
   void read(const std::string& name, const MatrixBox& box, float* out) const override;
 
-  /// The network that the file describes; every value that it fixes is set.
+  /// The network that the file describes; every value that the file fixes is set.
   ModelConfig model() const;
   DType dtype() const { return dtype_; }
 
@@ -33,7 +33,7 @@ class LlmcWeights : public StoredWeights {
 std::string unknown_to_llmc(const ModelShape& model);
 
 /// Writes the file, whole or not at all, a few MiB at a time. The vocabulary is padded to a
-/// multiple of 128 with zeros. Throws Error{io}, and what the store throws.
+/// multiple of 128 with zeros. Throws Error{io}, and errors of `weights`.
 void write_llmc_model(const std::filesystem::path& path, const ModelShape& model,
                       const StoredWeights& weights, DType stored);
 

@@ -19,7 +19,7 @@ using PlainJson = nlohmann::json;
 
 constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference reader's limit
 constexpr int max_header_depth = 4;                      // header, tensor, list, number
-constexpr std::size_t max_dims = 8;                      // of tensors that are never read
+constexpr std::size_t max_dims = 8;                      // most dims of any tensor
 
 struct StoredType {
   const char* name;
@@ -47,7 +47,7 @@ const StoredType& find_type(const std::string& name, const std::string& where) {
   throw Error(ExitCode::bad_data, where + ": dtype " + name + " is not one of the format");
 }
 
-/// Refuses what the JSON library would let pass: a name that is given twice, endless nesting.
+/// Parses the header; refuses duplicate names and deep nesting, which the JSON library accepts.
 PlainJson parse_header(const std::string& text, const std::string& file) {
   std::vector<std::set<std::string>> open;
   const PlainJson::parser_callback_t watch = [&](int depth, PlainJson::parse_event_t event,
@@ -65,7 +65,7 @@ PlainJson parse_header(const std::string& text, const std::string& file) {
     return true;
   };
   PlainJson header = PlainJson::parse(text, watch, false);
-  // The JSON library takes it for the end of the text.
+  // The JSON library would take a byte of 0 for the end of the text.
   require(text.find('\0') == std::string::npos, ExitCode::bad_data,
           file + ": the header has a byte of 0; only spaces may follow its JSON");
   require(!text.empty() && text.front() == '{' && header.is_object(), ExitCode::bad_data,
@@ -97,7 +97,7 @@ Shape parse_shape(const PlainJson& dims, const std::string& where) {
   }
 }
 
-/// `start`, `size`: where the data begins, and the bytes of the file.
+/// `start`, `size`: the offset of the data in the file, and the size of the file, bytes.
 SafetensorsEntry parse_entry(const PlainJson& entry, const std::string& where, std::int64_t start,
                              std::int64_t size) {
   require(entry.is_object() && entry.contains("dtype") && entry["dtype"].is_string() &&
@@ -124,7 +124,7 @@ SafetensorsEntry parse_entry(const PlainJson& entry, const std::string& where, s
           start + static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end - begin)};
 }
 
-/// The tensors must cover the data from `start` to `size`, each byte once.
+/// Throws unless the tensors cover the data from `start` to `size`, each byte once.
 void check_tiling(const std::map<std::string, SafetensorsEntry>& entries, const std::string& file,
                   std::int64_t start, std::int64_t size) {
   std::vector<std::pair<const SafetensorsEntry*, const std::string*>> order;

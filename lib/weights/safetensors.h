@@ -19,24 +19,24 @@
 namespace trainctl {
 
 struct SafetensorsEntry {
-  std::string stored;  // the dtype's name in the file, "BF16"
-  // Nothing: a type of the format that no tensor here has, or more dims than one has; of these the
-  // shape has one dim, all elements.
+  std::string stored;  // name of the dtype in the file, for example "BF16"
+  // Unset for a type that Tensor lacks, and for more dims than a Tensor has; with too many dims,
+  // `shape` has one dim, all elements.
   std::optional<DType> dtype;
   Shape shape;
-  std::int64_t offset = 0;  // of its first byte in the file
+  std::int64_t offset = 0;  // place of its first byte in the file
   std::int64_t bytes = 0;
 };
 
-/// Every tensor by its name. Checks: names unique, sizes equal to shape times dtype, no hole, no
-/// overlap, nothing after the last tensor. Throws Error{bad_data} with file, tensor and offset.
+/// All tensors of a file by name. Checks: names unique, sizes equal to shape times dtype, no hole,
+/// no overlap, nothing after the last tensor. Throws Error{bad_data} with file, tensor and offset.
 std::map<std::string, SafetensorsEntry> read_safetensors_header(const File& file);
 
-/// The format's name of a dtype, "BF16"; "" where it has none.
+/// The name of a dtype in the format, for example "BF16"; "" if it has none.
 std::string safetensors_name(DType dtype);
 
-/// A tensor to be written: `fill` is called once, when its turn comes, with host memory of that
-/// shape.
+/// A tensor that a file will contain: `fill` is called once, just before it is written, with host
+/// memory of that shape.
 struct TensorToWrite {
   std::string name;
   Shape shape;
@@ -44,9 +44,9 @@ struct TensorToWrite {
   std::function<void(const Tensor& to)> fill;
 };
 
-/// Writes through a temporary file, so that the result is whole or not there. `work` is
-/// overwritten; only if it cannot hold the largest tensor, memory for that one is taken. Throws
-/// Error{io} with the path.
+/// Writes through a temporary file, so that the file is complete or absent. `work` is overwritten;
+/// if it cannot hold the largest tensor, memory for that tensor is allocated. Throws Error{io} with
+/// the path.
 void write_safetensors(const std::filesystem::path& path, std::vector<TensorToWrite> tensors,
                        std::span<std::byte> work = {}, const Fence* fence = nullptr);
 
@@ -60,10 +60,10 @@ class SafetensorsFile {
   const std::map<std::string, SafetensorsEntry>& entries() const { return entries_; }
   bool contains(const std::string& name) const { return entries_.contains(name); }
   std::vector<std::string> names() const;  // sorted
-  /// out.size() bytes of a tensor from its byte `begin`. Throws Error{bad_data}.
+  /// Reads out.size() bytes of a tensor from its byte `begin` on. Throws Error{bad_data}.
   void read(const SafetensorsEntry& entry, std::int64_t begin, std::span<char> out) const;
-  /// A view of the tensor in the mapped file, which must not be written. Throws Error{bad_data}
-  /// when there is no such tensor, or it has a dtype that no tensor here has.
+  /// A view of the tensor in the mapped file, which must not be written. Throws Error{bad_data} if
+  /// the file has no such tensor, or its dtype is not a DType.
   Tensor at(const std::string& name) const;
 
  private:

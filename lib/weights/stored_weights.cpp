@@ -18,7 +18,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t long_row = 64 << 10;  // bytes: reading it alone costs little more
+constexpr std::int64_t long_row = 64 << 10;  // bytes; reading a longer row alone costs little more
 
 template <class T>
 void convert(const char* stored, std::int64_t count, float* to, std::int64_t stride) {
@@ -41,7 +41,7 @@ float from_e8m0(unsigned char bits) {
   return bits == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0F, bits - 127);
 }
 
-/// The value of each byte.
+/// The value of each of the 256 bytes.
 const std::array<float, 256>& values_of(ByteFormat format) {
   const auto make = [](float (*value)(unsigned char)) {
     std::array<float, 256> values{};
@@ -55,7 +55,7 @@ const std::array<float, 256>& values_of(ByteFormat format) {
 }
 
 /// Cuts the box into spans of at most elements_at_a_time, each of whole rows or part of one row,
-/// and hands out every row of a span.
+/// and converts every row of a span.
 class BoxReader {
  public:
   BoxReader(const StoredMatrix& matrix, const MatrixBox& box, bool transposed, float* out)
@@ -81,7 +81,7 @@ class BoxReader {
     }
   }
 
-  /// Rows and columns count from the box's corner.
+  /// Reads one span; rows and columns count from the box's corner.
   void read_span(std::int64_t row, std::int64_t rows, std::int64_t column, std::int64_t columns) {
     const std::int64_t size = this->size();
     const std::int64_t first = (box_.row + row) * matrix_.width + box_.column + column;
@@ -225,7 +225,7 @@ MatrixBox local_box(const ParamSpec& row, const Plan& plan, std::int64_t rank) {
   return box;
 }
 
-/// Reads one part of each expert held here, as `share` has it.
+/// Reads this rank's part of each of its experts into `share`.
 void read_experts(const StoredWeights& weights, const ParamSpec& row, const Plan& plan,
                   std::int64_t rank, float* share) {
   const std::int64_t width = row.global_shape[2];
@@ -243,7 +243,7 @@ void read_experts(const StoredWeights& weights, const ParamSpec& row, const Plan
 void load_weights(const StoredWeights& weights, const Plan& plan, std::int64_t rank,
                   ParamStore& store) {
   const std::vector<ParamSpec>& table = plan.stage_of(rank).parameters;
-  std::vector<float> share;  // of a parameter; the rank may own less
+  std::vector<float> share;  // the rank's shard of a parameter; it may own less
   for (int i = 0; i < static_cast<int>(table.size()); ++i) {
     const ParamSpec& row = table[static_cast<std::size_t>(i)];
     const Slice own = store.owned(i);

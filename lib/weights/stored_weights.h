@@ -1,5 +1,5 @@
-// Parameters as they lie in some store: files of Hugging Face, of llm.c, a checkpoint, memory.
-// Whatever can give boxes of them can be loaded into any layout and exported to any format.
+// Parameters in a store: files of Hugging Face or llm.c, a checkpoint, memory. Any store that can
+// read boxes of parameters can be loaded into any layout and exported to any format.
 #pragma once
 
 #include <cstddef>
@@ -20,8 +20,8 @@
 namespace trainctl {
 
 /// Elements [row, row + rows) x [column, column + columns) of a parameter [out, in]; a vector is
-/// one column, and of experts [experts, out, in] the rows follow each other. A box is of one
-/// expert.
+/// one column. For experts, [experts, out, in], rows are counted through all experts, and a box
+/// lies within one expert.
 struct MatrixBox {
   std::int64_t row = 0;
   std::int64_t rows = 0;
@@ -40,70 +40,70 @@ class StoredWeights {
   virtual void read(const std::string& name, const MatrixBox& box, float* out) const = 0;
 };
 
-/// Elements that readers and writers hold at a time.
+/// The number of elements that readers and writers hold in memory at a time.
 inline constexpr std::int64_t elements_at_a_time = std::int64_t{1} << 20;
 
-// Numbers of files as fp32: conversion, and boxes of stored matrices in bounded memory.
+// Conversion of numbers in files to fp32, and boxes of stored matrices in bounded memory.
 
 /// Whether values of that dtype can be weights: fp32, bf16, fp16.
 bool is_weight_type(DType dtype);
 
-/// `count` stored values, which need not be aligned, to to[0], to[stride], to[2 * stride], ...
+/// Converts `count` stored values, perhaps unaligned, to to[0], to[stride], to[2 * stride], ...
 void convert_values(DType dtype, const char* stored, std::int64_t count, float* to,
                     std::int64_t stride);
-/// fp32 values to stored ones, fp32 or bf16.
+/// Converts fp32 values to stored ones, fp32 or bf16.
 void store_values(DType dtype, const float* from, std::int64_t count, char* stored);
 
-/// Formats of one byte that no tensor here has. Both can be NaN, neither infinite.
+/// Formats of one byte, which no Tensor has. Both have NaN, neither has infinity.
 enum class ByteFormat : std::uint8_t {
   none,
   e4m3,  // a sign, 4 bits of exponent, 3 of fraction
-  e8m0,  // 8 bits of exponent: powers of two, of scales
+  e8m0,  // 8 bits of exponent: powers of two, for scales
 };
 
-/// A stored row-major matrix of `width` columns: gives bytes from its byte `begin`.
+/// A stored row-major matrix of `width` columns; `bytes` reads from its byte `begin` on.
 struct StoredMatrix {
   DType dtype = DType::f32;
   std::int64_t width = 1;
   std::function<void(std::int64_t begin, std::span<char> out)> bytes;
-  ByteFormat format = ByteFormat::none;  // else instead of dtype
+  ByteFormat format = ByteFormat::none;  // used instead of dtype unless none
 };
 
-/// The box of a stored matrix, or with `transposed` its transpose: element (i, j) of the box goes
-/// to out[i * box.columns + j], or to out[j * box.rows + i]. Rows that are long are read one by
-/// one, short ones with what lies between them.
+/// Reads the box of a stored matrix, or with `transposed` its transpose: element (i, j) of the box
+/// goes to out[i * box.columns + j], or to out[j * box.rows + i]. Long rows are read one by one,
+/// short rows together with the bytes between them.
 void read_box(const StoredMatrix& matrix, const MatrixBox& box, bool transposed, float* out);
 
-// Tensors of a model's files as fp32: plain ones, and those of 8 bits with their scales.
+// Tensors of a model's files as fp32: plain ones, and 8-bit ones with their scales.
 
-/// A tensor where it lies.
+/// A tensor in its file.
 struct FileTensor {
   const SafetensorsFile* file = nullptr;
   const SafetensorsEntry* entry = nullptr;
 };
 
-/// A tensor, and for one of F8_E4M3 what its values are multiplied by.
+/// A tensor and, if it is F8_E4M3, the scales that multiply its values.
 struct ScaledTensor {
   FileTensor values{};
-  FileTensor scales{};  // none: the values are what they are
+  FileTensor scales{};  // unset if the values need no scales
   HuggingFaceBlocks blocks{};
 };
 
-/// Whether its values need scales.
+/// Whether the values of the tensor need scales.
 bool needs_scales(const SafetensorsEntry& entry);
 /// Whether values of the type can be scales: F32, BF16, F16, F8_E8M0.
 bool can_be_scales(const SafetensorsEntry& entry);
-/// The shape of the scales of a matrix; a last block may be cut off. For a whole tensor, rank 0.
+/// The shape of a matrix's scales; a last block may be cut off. Rank 0 for one scale of all values.
 Shape shape_of_scales(const Shape& matrix, const HuggingFaceBlocks& blocks);
 
-/// A box of the matrix; a vector is a column. Each value times the scale of its block, rounded to
-/// fp32. `transposed` as for read_box; not with scales.
+/// Reads a box of the matrix; a vector is a column. With scales, each value is multiplied by the
+/// scale of its block and rounded to fp32. `transposed` as for read_box; not allowed with scales.
 void read_tensor(const ScaledTensor& tensor, const MatrixBox& box, bool transposed, float* out);
 
-// Stored weights into one rank of any layout: every rank reads its own part only.
+// Loads stored weights into one rank of any layout: every rank reads its own part only.
 
-/// Fills the masters of `rank`'s stage; rows of the vocabulary's padding become zero. The compute
-/// copies are the caller's to refresh. Holds a few MiB besides. Errors are those of the store.
+/// Fills the masters of `rank`'s stage; rows of the vocabulary's padding become zero. The caller
+/// refreshes the compute copies. Uses a few MiB of memory. Throws the errors of the store.
 void load_weights(const StoredWeights& weights, const Plan& plan, std::int64_t rank,
                   ParamStore& store);
 /// Loads from a directory with Hugging Face's names, which is checked first.

@@ -1,4 +1,4 @@
-// trainctl checkpoint: what a run saved, and models of other programs.
+// trainctl checkpoint: the checkpoints of runs, and models of other programs.
 
 #include <algorithm>
 
@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The directory itself, or the newest checkpoint of a run.
+/// The checkpoint at `named`: the directory itself, or the newest checkpoint of a run.
 fs::path checkpoint_at(const std::string& named) {
   if (kind_of_file(fs::path(named) / manifest_name) != FileKind::none) return named;
   const auto complete = CheckpointFolder(named).complete();
@@ -36,8 +36,8 @@ bool is_there(const fs::path& checkpoint) {
   return kind_of_file(checkpoint / manifest_name) != FileKind::none;
 }
 
-/// Calls `look` with the checkpoint that `named` means. If a running job has removed it meanwhile,
-/// an error says nothing, and `look` is called with the next one.
+/// Calls `look` with the checkpoint at `named`. If a running job has removed it meanwhile, an error
+/// is ignored, and `look` is called with the next checkpoint.
 template <class Look>
 auto look_at(const std::string& named, const Look& look) {
   constexpr int max_tries = 100;
@@ -55,7 +55,7 @@ auto look_at(const std::string& named, const Look& look) {
   }
 }
 
-/// With at least one space behind it.
+/// `text` padded to `width`, with at least one space after it.
 std::string in_column(const std::string& text, std::size_t width) {
   return padded(text, width - 1) + " ";
 }
@@ -86,7 +86,7 @@ std::string differences_of(const fs::path& first, const fs::path& second) {
   return text;
 }
 
-/// "500", or "500.813" where the name of the directory says the session.
+/// "500", or "500.813" if the name of the directory has the session.
 std::string step_text(const CheckpointFolder::Entry& entry) {
   return std::to_string(entry.step) + entry.path.extension().string();
 }
@@ -113,7 +113,7 @@ int run_checkpoint_ls(const Arguments& arguments) {
               in_column(optional_number(manifest.val_loss), 10) + in_column("complete", 12) +
               manifest.layout.to_string() + "\n";
     } catch (const Error& error) {
-      if (error.code() == ExitCode::io) throw;  // that says nothing of the checkpoint
+      if (error.code() == ExitCode::io) throw;  // the checkpoint itself may be intact
       if (!is_there(entry.path)) {
         text.resize(before);
         continue;
@@ -231,7 +231,7 @@ bool is_llmc(const CommandLine& line, const std::string& option, const std::stri
   line.refuse(option + " " + word + ": expected hf DIR or llmc FILE");
 }
 
-/// "5GB", "500MB", "4GiB", "1000000".
+/// The bytes in a text such as "5GB", "500MB", "4GiB" or "1000000".
 std::int64_t bytes_of(const CommandLine& line, const std::string& text) {
   struct Unit {
     const char* name;

@@ -40,13 +40,13 @@ namespace trainctl {
 namespace {
 
 struct Hosts {
-  std::vector<std::string> names{};  // each once; empty: this host alone, or not known
-  std::int64_t slots = 0;            // ranks that they take together; 0: not given for each
+  std::vector<std::string> names{};  // each once; empty if unknown or only this host
+  std::int64_t slots = 0;            // ranks on all hosts together; 0 unless given for each
   bool several = false;
-  std::string source{};  // "the host file hosts.txt", "the allocation of Slurm"; "": none
+  std::string source{};  // "the host file hosts.txt", "the allocation of Slurm"; "" if none
 };
 
-/// A whole number from 1 on; 0: something else.
+/// The whole number from 1 on in `text`; 0 for any other text.
 std::int64_t count_in(const std::string& text) {
   std::int64_t value = 0;
   const char* end = text.data() + text.size();
@@ -71,7 +71,7 @@ std::string plain_line(std::string line) {
   return line;
 }
 
-/// "2(x3),1" of Slurm is 7; 0: it has another form.
+/// The sum in Slurm's tasks per node, 7 for "2(x3),1"; 0 for a text of another form.
 std::int64_t sum_of_tasks(const std::string& per_node) {
   std::int64_t sum = 0;
   std::istringstream parts(per_node);
@@ -105,7 +105,7 @@ Hosts allocation_of_slurm() {
   return hosts;
 }
 
-/// One line for each slot.
+/// Reads the nodes of PBS: one line for each slot.
 Hosts allocation_of_pbs(const std::string& path) {
   Hosts hosts{.source = "the allocation of PBS"};
   std::ifstream file(path);
@@ -130,7 +130,7 @@ std::vector<std::uint32_t> addresses_of(const std::string& name) {
   return found;
 }
 
-/// Whether the addresses are this host's: its own name often leads to 127.0.1.1.
+/// Whether these are addresses of this host, whose own name often leads to 127.0.1.1.
 bool is_here(const std::vector<std::uint32_t>& addresses, const std::vector<Interface>& own) {
   return std::ranges::any_of(addresses, [&](std::uint32_t address) {
     return address >> 24 == 127 ||
@@ -138,8 +138,8 @@ bool is_here(const std::vector<std::uint32_t>& addresses, const std::vector<Inte
   });
 }
 
-/// One 'name slots=N' per line, as Open MPI reads it, or 'name:N', as MPICH does. Throws
-/// Error{missing_input}, or Error{bad_data} with the line.
+/// Reads a host file: one 'name slots=N' per line, as for Open MPI, or 'name:N', as for MPICH.
+/// Throws Error{missing_input}, or Error{bad_data} with the line.
 Hosts read_host_file(const std::string& path) {
   std::ifstream file(path);
   require(file.is_open(), ExitCode::missing_input, "cannot read the host file " + path);
@@ -170,7 +170,7 @@ Hosts read_host_file(const std::string& path) {
   return hosts;
 }
 
-/// The hosts that a batch system has allocated to this process; nothing without one.
+/// The hosts that a batch system has allocated to this process; nothing without a batch system.
 std::optional<Hosts> allocated_hosts() {
   if (std::getenv("SLURM_JOB_ID") != nullptr) return allocation_of_slurm();
   const char* nodes = std::getenv("PBS_NODEFILE");
@@ -179,8 +179,8 @@ std::optional<Hosts> allocated_hosts() {
   return std::nullopt;
 }
 
-/// The subnet that holds an address of every host, "10.77.0.0/24", if there is exactly one. It is
-/// one of this host's own; names are looked up as other programs do.
+/// The subnet that holds an address of every host, "10.77.0.0/24", if there is exactly one. It is a
+/// subnet of this host; names are resolved by the system.
 std::optional<std::string> shared_subnet(const std::vector<std::string>& names) {
   const std::vector<Interface> own = interfaces();
   std::vector<std::string> shared;
@@ -213,7 +213,7 @@ struct LaunchRequest {
   std::int64_t ranks = 0;
   std::string hostfile;
   std::vector<std::string> exported;  // names of variables
-  bool allocated = false;             // a batch system has decided how many ranks fit where
+  bool allocated = false;             // a batch system decides where ranks run
 };
 
 /// The mpirun in the folder of this program, as in a bundle, else the one in PATH.
@@ -222,8 +222,8 @@ std::string mpirun_program() {
   return std::filesystem::exists(beside) ? beside.string() : "mpirun";
 }
 
-/// Variables that ranks on other machines need as they are here. Open MPI passes its own settings
-/// on by itself.
+/// Variables that ranks on other machines need with the values from here. Open MPI itself passes
+/// its own settings on.
 constexpr std::array<std::string_view, 8> exported_prefixes = {
     "OMP_", "DNNL_", "ONEDNN_", "NCCL_", "CUDA_", "UCX_", "FI_", "TRAINCTL_"};
 constexpr std::array<std::string_view, 4> exported_names = {"LD_LIBRARY_PATH", "NO_COLOR",
@@ -254,7 +254,7 @@ Arguments open_mpi_line(const LaunchRequest& request, Launcher launcher, bool se
   if (!request.hostfile.empty()) {
     append(line, {"--hostfile", request.hostfile});
   } else if (!request.allocated) {
-    // Without it, more ranks than cores are refused; with a host file, its slots decide.
+    // Without this option, more ranks than cores are refused; with a host file, its slots decide.
     if (launcher == Launcher::open_mpi_5) append(line, {"--map-by", ":OVERSUBSCRIBE"});
     if (launcher == Launcher::open_mpi_4) append(line, {"--oversubscribe"});
   }
@@ -274,7 +274,7 @@ Arguments hydra_line(const LaunchRequest& request, bool several) {
   return line;
 }
 
-/// Throws Error{unavailable} where there is none, or one that nobody knows.
+/// Throws Error{unavailable} if no mpirun is installed, or an unknown one.
 Launcher installed_launcher() {
   const std::string version = output_of(mpirun_program(), {"--version"});
   require(!version.empty(), ExitCode::unavailable,
@@ -309,8 +309,9 @@ std::string default_host_file(Launcher launcher) {
   return path == nullptr ? "" : path;
 }
 
-/// Variables for mpirun where ranks are on several hosts: that it soon sees a lost host, and the
-/// subnet that all share ("": more than one, or none). Those that the user has set are left out.
+/// Variables for mpirun where ranks are on several hosts: settings to notice a lost host soon, and
+/// the subnet that all share ("" unless there is exactly one). Variables that the user has set are
+/// left out.
 std::vector<std::pair<std::string, std::string>> settings_of_hosts(Launcher launcher,
                                                                    const std::string& subnet) {
   std::vector<std::pair<std::string, std::string>> settings;
@@ -318,7 +319,7 @@ std::vector<std::pair<std::string, std::string>> settings_of_hosts(Launcher laun
   const auto set = [&](const std::string& name, const std::string& value) {
     if (std::getenv(name.c_str()) == nullptr) settings.emplace_back(name, value);
   };
-  // Without them the connection to a lost host stays for a quarter of an hour; with them 11 s.
+  // Without these, the connection to a lost host stays for a quarter of an hour instead of 11 s.
   const bool open_mpi_5 = launcher == Launcher::open_mpi_5;
   const std::string of_daemons = open_mpi_5 ? "PRTE_MCA_" : "OMPI_MCA_";
   set(of_daemons + "oob_tcp_keepalive_time", "5");

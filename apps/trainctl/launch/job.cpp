@@ -50,15 +50,15 @@ struct RankPlace {
 
 class RankRecords {
  public:
-  /// Takes the next bytes of mpirun's standard output and returns those that belong to no word.
+  /// Takes the next bytes of mpirun's standard output and returns the bytes outside of words.
   std::string take(std::string_view bytes);
-  /// The rest of the text, a line without an end.
+  /// The remaining text: a last line without an end.
   std::string rest();
 
   const std::map<int, RankPlace>& begun() const { return begun_; }
-  /// A rank has said how it ended.
+  /// Whether some rank has reported how it ended.
   bool some_have_ended() const { return last_word_ || some_failed_; }
-  /// The code of rank 0's word, when all is written.
+  /// The code in rank 0's last word, which it sends when all is written.
   std::optional<int> last_word() const { return last_word_; }
   /// The first code of a rank that failed, other than that it lost another rank.
   std::optional<int> first_failure() const { return first_failure_; }
@@ -66,7 +66,7 @@ class RankRecords {
  private:
   void note(std::string_view word);
 
-  std::string open_;  // a word of which the end is missing
+  std::string open_;  // the beginning of a word
   bool in_word_ = false;
   std::map<int, RankPlace> begun_;
   std::optional<int> last_word_;
@@ -74,7 +74,7 @@ class RankRecords {
   bool some_failed_ = false;
 };
 
-constexpr std::size_t longest_word = 1024;  // what is longer is something else
+constexpr std::size_t longest_word = 1024;  // a longer text is not a word
 }  // namespace
 
 std::string RankRecords::take(std::string_view bytes) {
@@ -120,14 +120,14 @@ void RankRecords::note(std::string_view text) {
       last_word_ = code;
     }
   } catch (const nlohmann::json::exception&) {
-    // Another program's line that begins as ours do.
+    // A line of another program that begins like a word is ignored.
   }
 }
 
 namespace {
 
-/// The line of mpirun's messages that says most: what came before its first box of text, else the
-/// first line in it. "": there is none.
+/// The most telling line of mpirun's messages: the line before its first box of text, else the
+/// first line in the box; "" if there is none.
 std::string telling_line(std::string_view messages) {
   std::string before;
   std::istringstream lines{std::string(messages)};
@@ -144,7 +144,7 @@ std::string telling_line(std::string_view messages) {
   return before;
 }
 
-/// "rank 2", "ranks 0, 2 to 5 and 9".
+/// The text for some ranks: "rank 2", "ranks 0, 2 to 5 and 9".
 std::string names_of_ranks(const std::vector<int>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   for (std::size_t i = 0; i < ranks.size();) {
@@ -160,7 +160,7 @@ std::string names_of_ranks(const std::vector<int>& ranks) {
 
 }  // namespace
 
-// Signals that reach `launch`, for the ranks of its job.
+// Passes signals that reach `launch` to the ranks of its job.
 
 namespace {
 volatile std::sig_atomic_t mpirun_process = 0;
@@ -198,7 +198,7 @@ void pass_on(int number) {
   errno = before;
 }
 
-/// While mpirun starts the ranks, a signal for them gets lost.
+/// Repeats the signal each second, since it gets lost while mpirun starts the ranks.
 void pass_on_again(int) {
   kill(mpirun_process, SIGUSR1);
   alarm(1);
@@ -206,7 +206,7 @@ void pass_on_again(int) {
 
 /// From now on the first SIGINT, SIGTERM, SIGHUP or SIGUSR1 goes to mpirun as SIGUSR1, again each
 /// second until stop_passing_signals(), as it gets lost while mpirun starts the ranks; a second
-/// SIGINT goes to it as SIGINT. Each is told. Signals that are ignored stay ignored.
+/// SIGINT goes to mpirun as SIGINT. A message reports each. Ignored signals stay ignored.
 void pass_signals_to(pid_t mpirun) {
   mpirun_process = mpirun;
   std::signal(SIGALRM, pass_on_again);
@@ -219,12 +219,12 @@ void stop_passing_signals() {
   alarm(0);
 }
 
-/// 0, or the number of the first signal.
+/// The number of the first signal; 0 if there was none.
 int signal_passed_on() { return first_signal; }
 
 bool is_interrupted_twice() { return interrupted_twice != 0; }
 
-constexpr double seconds_to_end = 5;  // for mpirun, after its ranks
+constexpr double seconds_to_end = 5;  // time for mpirun to end after its ranks
 constexpr double seconds_after_term = 2;
 constexpr double seconds_after_kill = 1;
 constexpr int look_milliseconds = 100;
@@ -253,7 +253,7 @@ class Pipe {
     if (ends_[1] >= 0) ::close(ends_[1]);
     ends_[1] = -1;
   }
-  /// The bytes that are there now.
+  /// The bytes that are available now.
   std::string read_now() const {
     std::string text;
     std::array<char, 1 << 14> block;
@@ -270,7 +270,7 @@ class Pipe {
   std::array<int, 2> ends_{-1, -1};
 };
 
-/// If nobody reads the text any more, the job continues without it.
+/// Writes the text. If its reader is gone, the job continues without it.
 void pass_on_text(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::write(file, text.data(), text.size());
@@ -329,11 +329,11 @@ class Job {
   int status_ = 0;
   RankRecords records_;
   std::map<int, long> here_;  // processes of ranks on this host
-  std::string messages_;      // the first of mpirun and the ranks
+  std::string messages_;      // first messages of mpirun and the ranks
   WaitLimit start_;
-  std::optional<WaitLimit> patience_;  // with mpirun
-  std::vector<int> stopped_;           // here, when the first rank had ended
-  int end_stage_ = 0;                  // 1: it got SIGTERM; 2, 3: SIGKILL
+  std::optional<WaitLimit> patience_;  // time limit for mpirun to end
+  std::vector<int> stopped_;           // ranks stopped here when the first rank had ended
+  int end_stage_ = 0;                  // 1 after SIGTERM to mpirun; 2 and 3 after SIGKILL
   bool never_begun_ = false;
 };
 
@@ -350,7 +350,7 @@ void Job::start() {
   setpgid(mpirun_, mpirun_);
   for (Pipe* pipe : {&out_, &err_, &reason}) pipe->close_writing();
   pass_signals_to(mpirun_);
-  // The end is closed by the new program, or when the process has told why there is none.
+  // The writing end closes when the new program starts, or after the reason why it did not.
   pollfd end{reason.reading(), POLLIN, 0};
   while (poll(&end, 1, -1) < 0 && errno == EINTR) {
   }
@@ -366,7 +366,7 @@ void Job::become_mpirun(int reason) {
   dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
   dup2(out_.writing(), STDOUT_FILENO);
   dup2(err_.writing(), STDERR_FILENO);
-  // Until mpirun catches it, and when it no longer does: it must not end mpirun.
+  // SIGUSR1 must not end mpirun before mpirun catches it, or once it no longer does.
   std::signal(SIGUSR1, SIG_IGN);
   const Arguments& line = request_.line;
   pass_on_text(reason, execute(line.front(), Arguments(line.begin() + 1, line.end())));
@@ -385,7 +385,7 @@ bool Job::reap() {
 void Job::wait_a_moment() const {
   std::array<pollfd, 2> files{{{out_.reading(), POLLIN, 0}, {err_.reading(), POLLIN, 0}}};
   poll(files.data(), files.size(), look_milliseconds);
-  // A closed end is ready at once; mpirun ends soon then.
+  // A closed end makes poll() return at once; mpirun ends soon after.
   const bool closed = (files[0].revents & POLLHUP) != 0 || (files[1].revents & POLLHUP) != 0;
   if (closed) poll(nullptr, 0, look_milliseconds / 10);
 }
@@ -411,7 +411,7 @@ std::vector<int> Job::ranks_here(std::string_view trouble) const {
   return found;
 }
 
-/// Whether mpirun has nothing left to do but to end.
+/// Whether to end mpirun: ranks have ended, a second SIGINT came, or no rank has begun in time.
 bool Job::should_end() {
   if (records_.some_have_ended() || is_interrupted_twice()) return true;
   if (!ranks_here("ended").empty()) return true;
@@ -420,8 +420,8 @@ bool Job::should_end() {
   return true;
 }
 
-/// mpirun ends a job within a second or two. Where it has lost a host, it may wait for a quarter of
-/// an hour, or for ever.
+/// Ends mpirun if it takes too long. It ends a job within a second or two, but after the loss of a
+/// host it may wait for a quarter of an hour, or for ever.
 void Job::look() {
   if (!patience_) {
     if (!should_end()) return;
@@ -451,7 +451,7 @@ void Job::end_mpirun() {
   }
 }
 
-/// mpirun did not; those of other hosts see that their connection to it is lost.
+/// Kills the ranks here that mpirun left; ranks elsewhere see that their connection to it is lost.
 void Job::end_own_ranks() const {
   for (const auto& [rank, process] : here_) {
     if (process != 0 && is_rank_of(process, request_.id)) {
@@ -460,7 +460,7 @@ void Job::end_own_ranks() const {
   }
 }
 
-/// mpirun returns 128 + the signal that ended a rank; its own codes above 159 are of other kinds.
+/// The signal that ended a rank: mpirun returns 128 + signal; its codes above 159 differ.
 std::optional<int> Job::signal_of_rank() const {
   if (end_stage_ > 0 || !WIFEXITED(status_)) return std::nullopt;
   const int signal = WEXITSTATUS(status_) - 128;
@@ -515,7 +515,7 @@ int Job::code_after_signal(int code) const {
   const int signal = signal_passed_on();
   if (signal == 0) return code;
   constexpr int interrupted = code_of(ExitCode::interrupted);
-  if (code == 128 + SIGUSR1) return interrupted;  // it came before the program could catch it
+  if (code == 128 + SIGUSR1) return interrupted;  // came before the program could catch it
   return code == code_of(ExitCode::requeue) && signal == SIGINT ? interrupted : code;
 }
 

@@ -13,14 +13,14 @@ struct JobRequest {
   Arguments line;  // mpirun, its options, and the program to start
   std::string id;  // TRAINCTL_LAUNCH of the ranks
   std::int64_t ranks = 1;
-  std::vector<std::string> hosts;  // for messages; may be empty
-  double start_seconds = 120;      // how long no rank may have begun
+  std::vector<std::string> hosts;  // names for messages; may be empty
+  double start_seconds = 120;      // time limit until the first rank begins
 };
 
-/// Runs mpirun to its end and returns the code of the job: what rank 0 says when all is written;
+/// Runs mpirun to its end and returns the code of the job: rank 0's code, sent when all is written;
 /// else the first code of a rank that failed for its own reason; else 128 + the signal that ended a
-/// rank; else ExitCode::unavailable if no rank has begun, and ExitCode::peer. So 0 means that the
-/// run has ended as it should.
+/// rank; else ExitCode::unavailable if no rank has begun, otherwise ExitCode::peer. So 0 means that
+/// the run has ended as it should.
 ///
 /// mpirun would kill the ranks a second after SIGINT or SIGTERM, too soon for a checkpoint. So it
 /// runs in a process group of its own, without standard input, and gets SIGUSR1 for the first

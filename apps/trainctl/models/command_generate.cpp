@@ -27,8 +27,7 @@ constexpr const char* generate_examples =
     "  trainctl generate --from models/llama --prompt 'The' --max-tokens 50 --local-ranks 2 --set "
     "parallel.tensor_parallel=2\n";
 
-/// The prompt of a file, or of standard input. A text from an editor or from echo ends in a line
-/// end that is not meant.
+/// The prompt from a file or standard input, without the last line end, which editors add.
 std::string read_prompt(const std::string& file) {
   std::string text;
   if (file.empty()) {

@@ -29,7 +29,7 @@ constexpr const char* watch_examples =
 volatile std::sig_atomic_t asked_to_end = 0;
 void on_signal(int /*number*/) { asked_to_end = 1; }
 
-/// Sleeping ends at once when one arrives.
+/// Signals set asked_to_end and interrupt a sleep at once.
 void catch_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) handle_unless_ignored(number, on_signal);
 }
@@ -68,7 +68,7 @@ std::string joined(const std::vector<std::string>& lines, const char* ending) {
   return text;
 }
 
-/// Draws over what it drew before. The cursor is hidden while it lives.
+/// Draws over its last drawing. The cursor is hidden while the object lives.
 class Screen {
  public:
   Screen() { print("\x1b[?25l"); }
@@ -88,7 +88,7 @@ class Screen {
   }
 
  private:
-  int height_ = 0;  // lines that are there
+  int height_ = 0;  // lines of the last drawing
 };
 
 /// Lines of the view, or that there is nothing to see yet.
@@ -117,7 +117,7 @@ void watch_on_terminal(RunReader& reader, double every) {
   }
 }
 
-/// One line whenever there is a new step or another state.
+/// Prints one line whenever there is a new step or another state.
 void watch_in_lines(RunReader& reader, double every) {
   std::string before;
   while (asked_to_end == 0) {

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::int64_t width = size_of(DType::f32);
 
-/// One operation on tensors of one size: what it is called with, and what must come out.
+/// One operation on tensors of one size: the call, its operands, and the expected output.
 struct Call {
   std::string operation;
   std::function<void()> run;
@@ -98,7 +98,7 @@ class Collectives {
              [this](std::int64_t) { return static_cast<float>(previous_ + 1); }}};
   }
 
-  /// To the next rank around, and from the one before.
+  /// Sends to the next rank of the ring and receives from the one before.
   void pass_on(const Tensor& data, const Tensor& other) {
     const Event received = group_->receive(other, previous_, 0, stream_);
     const Event sent = group_->send(data, next_, 0, stream_);
@@ -106,7 +106,7 @@ class Collectives {
     stream_.wait(sent);
   }
 
-  /// Wrong elements of this rank. Every rank's input is its number from 1 on.
+  /// Counts the wrong elements of this rank after a call. Every rank's input is its rank + 1.
   std::int64_t count_wrong(const Call& call) {
     const auto mine = static_cast<float>(rank_ + 1);
     const std::vector<float> values(static_cast<std::size_t>(call.input.numel()), mine);
@@ -146,7 +146,7 @@ class Collectives {
 
   const CommBench& options_;
   DeviceWorld devices_;
-  std::unique_ptr<Group> everyone_;  // of the same ranks, for host values
+  std::unique_ptr<Group> everyone_;  // the same ranks, for values on the host
   std::unique_ptr<Group> group_;
   Stream stream_;
   WorkClock clock_;
@@ -223,7 +223,7 @@ nlohmann::ordered_json document(const std::vector<CollectiveSpeed>& speeds, int 
   return {{"ranks", ranks}, {"wire", wire}, {"operations", rows}};
 }
 
-/// The wire of the messages.
+/// The name of the wire on which messages travel.
 std::string wire_of(const CommBench& options, const World& world) {
   if (options.device == DeviceKind::cuda) {
     const int device = cuda_device_of(world.local_rank(), options.share_devices);

@@ -43,7 +43,7 @@ struct Extents {
   std::int64_t rows, from, to;
 };
 
-/// Layers of models from a few million to some billion parameters.
+/// The extents of layers of models from a few million to some billion parameters.
 constexpr Extents layers[] = {
     {128, 256, 256},     {256, 768, 768},     {512, 512, 2048},    {1024, 768, 768},
     {1024, 768, 2304},   {1024, 768, 3072},   {1024, 3072, 768},   {1024, 1024, 8192},
@@ -56,8 +56,8 @@ std::string sides(std::int64_t rows, std::int64_t columns) {
   return formatted("{} x {}", rows, columns);
 }
 
-/// A layer's forward product and both gradients, the second accumulated in fp32, of the shapes that
-/// take at most `longest` seconds at `rate` FLOP/s. Operands lie in `bench`.
+/// Cases of each layer's forward product and both gradients, the second accumulated in fp32, for
+/// shapes that take at most `longest` seconds at `rate` FLOP/s. Operands lie in `bench`.
 std::vector<ProductCase> product_cases(const OpBench& bench, double rate, double longest) {
   std::vector<ProductCase> cases;
   const OpContext* ops = &bench.ops();
@@ -79,7 +79,7 @@ std::vector<ProductCase> product_cases(const OpBench& bench, double rate, double
   return cases;
 }
 
-/// Forward and backward of our kernels, of sequences of several lengths with heads of 64 and 128.
+/// Cases of our attention kernels: sequences of several lengths with heads of 64 and 128.
 std::vector<AttentionCase> attention_cases(const OpBench& bench, double rate, double longest) {
   const OpContext* ops = &bench.ops();
   std::vector<AttentionCase> cases;
@@ -110,7 +110,7 @@ DeviceFigures figures_like(const std::string& name) {
   return read_device(file->text, name, mistakes);
 }
 
-/// Medians of some turns of all cases, after one that warms up.
+/// The median time of each case over `turns` rounds, after a warm-up round.
 template <class Cases>
 Numbers time_cases(const Cases& cases, WorkClock& clock, int turns) {
   std::vector<Numbers> seconds(cases.size());
@@ -125,7 +125,7 @@ Numbers time_cases(const Cases& cases, WorkClock& clock, int turns) {
   return medians;
 }
 
-/// A square product is timed in two orientations, which have one place.
+/// The table of product times. The two orientations of a square product share an entry.
 std::vector<ProductTime> table_of(const std::vector<ProductCase>& cases, const Numbers& seconds) {
   std::vector<ProductTime> table;
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -210,7 +210,7 @@ class DeviceMeter {
 
   void measure_products() {
     part("products");
-    const double longest = options_.seconds / 1500;  // of about 400 runs, most are far shorter
+    const double longest = options_.seconds / 1500;  // about 400 runs, most far shorter
     const std::vector<ProductCase> cases = product_cases(bench_, rate_, longest);
     const Numbers seconds = time_cases(cases, clock_, 5);
     double best = rate_;
@@ -257,7 +257,7 @@ class DeviceMeter {
          << " %\n";
   }
 
-  /// Errors for each product of `table`, by the formula and the others.
+  /// For each product of `table`, the error of the formula with the table's other entries.
   Numbers errors_without_own(const std::vector<ProductTime>& table) const {
     Numbers errors;
     for (std::size_t i = 0; i < table.size(); ++i) {
@@ -320,7 +320,7 @@ class DeviceMeter {
          << printed("%.1f", 100 * mean_error(attention_errors_without_own())) << " %\n";
   }
 
-  /// Errors for each pass of the table, by the formula and the others.
+  /// For each pass of the table, the error of the formula with the table's other entries.
   Numbers attention_errors_without_own() const {
     const std::vector<AttentionTime>& table = device_.attention.at("own").table;
     Numbers errors;
@@ -339,7 +339,7 @@ class DeviceMeter {
     return errors;
   }
 
-  /// Products back to back: their last half, compared with the first half second.
+  /// Runs products back to back and compares their last half with the first half second.
   void measure_sustained() {
     part("products back to back");
     const double longest = options_.seconds / 100;
@@ -370,10 +370,10 @@ class DeviceMeter {
   std::ostream& out_;
   OpBench bench_;
   WorkClock clock_;
-  double rate_ = 0;  // of square products
+  double rate_ = 0;  // FLOP/s of square products
 };
 
-/// The step of the configuration by the file, and as it is.
+/// Prints the step time of the configuration as planned from the file and as measured.
 void tell_own_step(World& world, BenchRequest request, const DeviceBench& options,
                    std::ostream& out) {
   if (world.rank() == 0) begin_part("steps of " + request.config.string());
@@ -382,7 +382,7 @@ void tell_own_step(World& world, BenchRequest request, const DeviceBench& option
   try {
     step = measure_planned_step(world, request);
   } catch (const Error& error) {
-    // Every rank throws this before the first exchange: another device, or a layout of more ranks.
+    // Every rank throws this before the first exchange, for another device or too few ranks.
     if (error.code() != ExitCode::config) throw;
     if (world.rank() == 0) out << "a step             not measured: " << error.what() << '\n';
     return;
@@ -396,7 +396,7 @@ void tell_own_step(World& world, BenchRequest request, const DeviceBench& option
 
 std::string gigabytes(double bytes) { return printed("%.3g", bytes * 1e-9) + " GB/s"; }
 
-/// Collectives, messages and contention between the ranks of `world`. Rank 0 tells.
+/// Measures collectives, messages and contention between the ranks of `world`. Rank 0 prints.
 void measure_ranks(World& world, const DeviceBench& options, const Plan& plan,
                    DeviceFigures& device, std::ostream& out) {
   if (world.rank() == 0) begin_part("collectives");
@@ -426,7 +426,7 @@ void measure_ranks(World& world, const DeviceBench& options, const Plan& plan,
       << ", of products during sums over all ranks\n";
 }
 
-/// The work of a rank of a world; rank 0 tells and writes.
+/// The work of a rank of a world; rank 0 prints and writes.
 void measure_on(World& world, const BenchRequest& request, const DeviceBench& given,
                 std::ostream& out) {
   set_log_rank(world.rank(), world.size());
@@ -438,7 +438,7 @@ void measure_on(World& world, const BenchRequest& request, const DeviceBench& gi
   if (options.like.empty()) options.like = cuda ? "h100-sxm" : "cpu-avx2";
   DeviceFigures device = figures_like(options.like);
   std::ostream nowhere(nullptr);
-  // Ranks on a CPU share its memory, so all measure at once; each device has its own.
+  // Ranks on a CPU share its memory, so all measure at once; with devices only rank 0 measures.
   if (tells || !cuda) {
     const BenchContext context(plan);
     if (tells) out << "on " << context.where() << '\n';
@@ -449,7 +449,7 @@ void measure_on(World& world, const BenchRequest& request, const DeviceBench& gi
   const auto everyone = world.everyone("written");
   std::string text = write_device(device);
   broadcast_bytes(*everyone, text, 0);
-  if (world.local_rank() == 0) write_whole_file(options.file, text);  // on every host
+  if (world.local_rank() == 0) write_whole_file(options.file, text);  // one file on every host
   if (tells) out << "wrote " << options.file.string() << ": use it as cluster.device\n";
   gather_values(*everyone, 0.0);
   tell_own_step(world, request, options, out);
@@ -458,7 +458,7 @@ void measure_on(World& world, const BenchRequest& request, const DeviceBench& gi
 }  // namespace
 
 void bench_device(const BenchRequest& request, const DeviceBench& options, std::ostream& out) {
-  const double deadline = 300 + 10 * options.seconds;  // for ranks that wait for rank 0
+  const double deadline = 300 + 10 * options.seconds;  // ranks wait for rank 0
   const WorldOptions world{
       .deadline_seconds = deadline, .check_collectives = false, .report_hangs = true};
   const auto on_rank = [&](World& one) { measure_on(one, request, options, out); };

@@ -19,7 +19,7 @@ namespace {
 
 using Ranks = std::vector<int>;
 
-/// The ranks of this rank's host, and those that have its place on their hosts.
+/// The ranks of this rank's host, and the ranks with its local number on every host.
 struct Places {
   Ranks inside, between;
 };
@@ -44,7 +44,7 @@ Places places_of(World& world, Group& everyone) {
   return places;
 }
 
-/// Products of this rank alone and during sums over all ranks, which last longer.
+/// Times products of this rank alone, and during sums over all ranks, which last longer.
 class Contention {
  public:
   Contention(World& world, const CommBench& options, const Plan& plan)
@@ -78,7 +78,7 @@ class Contention {
     for (int turn = 0; turn < turns; ++turn) {
       meet();
       const double alone = agreed(time_of(products_));
-      // Each sum may take as much longer as each product.
+      // Sums for twice the time of the products alone, since both may slow down.
       const int sums = static_cast<int>(std::clamp(std::ceil(2 * alone / sum), 1.0, 500.0));
       for (int i = 0; i < sums; ++i) group_->all_reduce(data_.at("data"), sums_);
       const double beside = agreed(time_of(products_));
@@ -104,7 +104,7 @@ class Contention {
       for (int i = 0; i < products; ++i) product_.enqueue(ops_);
     });
   }
-  /// Products of a tenth of a second, the same on all ranks.
+  /// The number of products in a tenth of a second, equal on all ranks.
   int count_for(double one) {
     constexpr double long_enough = 0.1;
     return static_cast<int>(std::clamp(long_enough / agreed(one), 1.0, 10000.0));
@@ -116,7 +116,7 @@ class Contention {
   void meet() { gather_values(*everyone_, 0.0); }
 
   DeviceWorld devices_;
-  std::unique_ptr<Group> everyone_;  // of host values
+  std::unique_ptr<Group> everyone_;  // group for values on the host
   std::unique_ptr<Group> group_;
   Stream compute_, sums_;
   Slab scratch_;
@@ -168,10 +168,10 @@ void take_links(const LinkFindings& found, DeviceFigures& device) {
     device.collectives.clear();
     for (const CollectiveSpeed& speed : found.inside) {
       const auto operation = operation_of_name(speed.operation);
-      if (!operation || speed.bytes == 0) continue;  // a barrier carries nothing
+      if (!operation || speed.bytes == 0) continue;  // a barrier has no bytes
       CollectiveTable& table = device.collectives[*operation][found.host_ranks];
       table.bytes.push_back(static_cast<double>(speed.bytes));
-      // Never less for more bytes.
+      // The times must not decrease with the bytes.
       table.seconds.push_back(
           std::max(speed.seconds, table.seconds.empty() ? 0 : table.seconds.back()));
     }

@@ -12,17 +12,18 @@ namespace trainctl {
 
 struct LinkFindings {
   int host_ranks = 1, hosts = 1;
-  std::vector<CollectiveSpeed> inside;   // of the ranks of a host; empty where it has one
-  std::vector<CollectiveSpeed> between;  // of a rank of each host, all ranks of a host at once
-  double contention = 0;                 // products during sums over all ranks: time added
+  std::vector<CollectiveSpeed> inside;   // among the ranks of a host; empty if it has one rank
+  std::vector<CollectiveSpeed> between;  // among one rank of each host, all such groups at once
+  double contention = 0;                 // relative time that sums over all ranks add to products
 };
 
-/// Collective over a world of at least two ranks, with the same number on each host; else it throws
-/// Error{usage}. Products are those of `plan`, of one rank. Speeds are those of the rank's groups.
+/// Collective over a world of at least two ranks. Throws Error{usage} if hosts have different
+/// numbers of ranks. `plan` is for one rank and gives the products. Speeds are of this rank's
+/// groups.
 LinkFindings measure_links(World& world, const CommBench& options, const Plan& plan);
 
-/// Puts what was measured in its place: tables of collectives and the link inside a host, the
-/// network between hosts as one link for each rank, contention.
+/// Stores the findings in `device`: tables of collectives and the link inside a host, the network
+/// between hosts as one link for each rank, contention.
 void take_links(const LinkFindings& found, DeviceFigures& device);
 
 }  // namespace trainctl

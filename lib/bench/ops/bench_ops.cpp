@@ -92,13 +92,13 @@ constexpr int rounds = 7;
 struct Timing {
   const OpCase* op = nullptr;
   double seconds = 0;
-  double matrix_share = 0;  // of the limit of products
-  double memory_share = 0;  // of the limit of copies
+  double matrix_share = 0;  // fraction of the rate of products
+  double memory_share = 0;  // fraction of the rate of copies
   double share() const { return std::max(matrix_share, memory_share); }
   bool by_matrix() const { return matrix_share > memory_share; }
 };
 
-/// The medians of some rounds, in which all cases and the limits take turns.
+/// The medians over some rounds, each of which measures the limits and all cases.
 std::vector<Timing> time_all(const std::vector<OpCase>& cases, WorkClock& clock,
                              MachineLimits& limits) {
   std::vector<std::vector<double>> seconds(cases.size());
@@ -120,7 +120,7 @@ std::vector<Timing> time_all(const std::vector<OpCase>& cases, WorkClock& clock,
   return timings;
 }
 
-/// The cases whose names match; all where nothing is asked for.
+/// The cases whose names match `only`; all cases if it is empty.
 std::vector<OpCase> chosen(const std::vector<OpCase>& cases, const std::string& only) {
   if (only.empty()) return cases;
   std::vector<OpCase> some;

@@ -21,10 +21,10 @@
 
 namespace trainctl {
 
-/// One call: what it reads, writes and computes, and how it is made.
+/// One call: the bytes that it reads and writes, its FLOPs, and a function that makes it.
 struct OpCase {
-  std::string kernel;  // its entry in the table of kernels
-  std::string name;    // the entry, and which of several cases
+  std::string kernel;  // the entry in the table of kernels
+  std::string name;    // the entry, and a word for the case
   double bytes = 0;
   double flops = 0;
   std::function<void()> run;
@@ -35,14 +35,14 @@ struct OpSizes {
   explicit OpSizes(const Plan& plan);
   ModelShape model;
   DType compute;
-  AttentionForm attention;  // of the first layer
-  std::int64_t ffn;         // of its kind, also where it has experts
+  AttentionForm attention;  // form of the first layer
+  std::int64_t ffn;         // MLP width of that layer's kind, also if it has experts
   std::int64_t sequences, tokens;
-  std::int64_t head_rows;   // whose logits there are at a time, at most 4096
-  std::int64_t experts;     // of the model; 8 where it has none
-  std::int64_t topk;        // 2 where it has none
-  std::int64_t expert_ffn;  // ffn where it has none
-  std::int64_t parameters;  // of the rank, at most 2^26: far beyond every cache
+  std::int64_t head_rows;   // rows of logits that exist at a time, at most 4096
+  std::int64_t experts;     // number in the model; 8 if it has none
+  std::int64_t topk;        // 2 without experts
+  std::int64_t expert_ffn;  // `ffn` without experts
+  std::int64_t parameters;  // number on the rank, at most 2^26: far beyond every cache
 };
 
 class OpBench {
@@ -54,8 +54,8 @@ class OpBench {
   const OpContext& ops() const { return ops_; }
   const OpSizes& sizes() const { return sizes_; }
 
-  /// The tensor of that name, which is made by the first call: of normal random values in the
-  /// compute type or `dtype`, zeros, or what at(i) gives.
+  /// The tensor with that name, created by the first call: of normal random values in the compute
+  /// type or `dtype`, of zeros, or of the values at(i).
   Tensor values(const std::string& name, const Shape& shape) const;
   Tensor values(const std::string& name, const Shape& shape, DType dtype) const;
   Tensor zeros(const std::string& name, const Shape& shape, DType dtype) const;
@@ -68,13 +68,13 @@ class OpBench {
     store(host_tensor(list.data(), tensor.numel()), tensor);
     return tensor;
   }
-  /// Step values in the memory of the device: of a first step without clipping.
+  /// Step values in the memory of the device, as in a first step without clipping.
   StepState* state(const std::string& name) const;
 
-  /// Copies one tensor into another, after what was enqueued.
+  /// Copies one tensor into another, after all enqueued work.
   void store(const Tensor& from, const Tensor& to) const;
 
-  /// Adds a case; `more` tells it from others of the same kernel.
+  /// Adds a case; `more` distinguishes it from others of the same kernel.
   void add(const std::string& kernel, const std::string& more, double bytes, double flops,
            std::function<void()> run);
   void add(OpCase one) { cases_.push_back(std::move(one)); }
@@ -87,15 +87,15 @@ class OpBench {
   std::vector<OpCase> cases_;
 };
 
-// Every entry of the table of kernels has at least one case in one of these.
+// Every entry of the table of kernels has at least one case in one of these functions.
 void add_row_cases(OpBench& bench);  // norms, activations, elementwise, embedding
 void add_attention_cases(OpBench& bench);
 /// The model's products, and squares up to the size that takes 10 ms at `rate` FLOP/s.
 void add_product_cases(OpBench& bench, double rate);
-/// On a device also in TF32 and FP8, as far as it has them.
+/// Adds products in TF32 and FP8, as far as a device has these formats.
 void add_rate_cases(OpBench& bench);
 void add_expert_cases(OpBench& bench);  // router, rows; products where the model has experts
-void add_step_cases(OpBench& bench);    // cross-entropy, optimizers, what ends a step
+void add_step_cases(OpBench& bench);    // cross-entropy, optimizers, the end of a step
 
 // Causal attention over whole sequences, as benchmarks call it.
 

@@ -219,7 +219,7 @@ void add_product_cases(OpBench& bench, double rate) {
 
 namespace {
 
-/// On a rank that holds all experts. The router chooses once.
+/// Cases on a rank that holds all experts. The router chooses once.
 class ExpertCases {
  public:
   explicit ExpertCases(OpBench& bench)
@@ -408,8 +408,8 @@ class ExpertCases {
   const ModelShape& model_;
   RouterRule rule_;
   Tensor logits_, d_logits_, chosen_, weight_, slot_, counts_, choices_;
-  std::vector<std::int64_t> rows_of_;  // by expert
-  std::int64_t count_ = 0;             // of all
+  std::vector<std::int64_t> rows_of_;  // rows of each expert
+  std::int64_t count_ = 0;             // rows of all experts
 };
 
 }  // namespace

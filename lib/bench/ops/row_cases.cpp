@@ -1,4 +1,4 @@
-// Norms, activations and what else works on the rows of a micro-batch.
+// Norms, activations and other operations on the rows of a micro-batch.
 
 #include <algorithm>
 #include <array>
@@ -195,8 +195,8 @@ void add_row_cases(OpBench& bench) {
   add_embedding(bench);
 }
 
-// Products of the model's layers in forms that no run computes in, as the device has them: what
-// TF32 and FP8 could gain.
+// Products of the model's layers in formats that no run computes in, if the device has them, to
+// show the possible gain of TF32 and FP8.
 
 namespace {
 
@@ -213,8 +213,8 @@ constexpr FormRow forms[] = {{RateForm::tf32, false, "tf32"},
                              {RateForm::fp8_strips, false, "fp8 1 x 128"},
                              {RateForm::fp8_blocks, false, "fp8 128 x 128"}};
 
-/// [rows, columns] codes of E4M3 from 2^-6 to less than 4, of both signs: products of zeros are
-/// faster. A pattern, since there may be many.
+/// [rows, columns] codes of E4M3 from 2^-6 to less than 4, of both signs, since products of zeros
+/// are faster. They repeat a pattern, since there may be many.
 Tensor codes(OpBench& bench, const std::string& name, std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t longest = 1 << 20;
   const Philox random(1, 3);
@@ -262,7 +262,7 @@ const float* ones(OpBench& bench, std::int64_t count) {
       bench.filled<float>("scales " + std::to_string(count), {count}, one).data);
 }
 
-/// A product in each form that the device has.
+/// Cases of a product in each form that the device has.
 void add_rates(OpBench& bench, const std::string& name, RateProduct product) {
   const OpContext* ops = &bench.ops();
   const auto [m, n, k] = std::array{product.m, product.n, product.k};
@@ -299,7 +299,7 @@ void add_rate_cases(OpBench& bench) {
   add_rates(bench, "mlp.up weight gradient", {.m = ffn, .n = model.hidden, .k = tokens});
 }
 
-// Cross-entropy, the optimizers and what else comes once in a step.
+// Cross-entropy, the optimizers and other operations that come once in a step.
 
 namespace {
 
@@ -335,7 +335,7 @@ void add_cross_entropy(OpBench& bench) {
             [=] { cross_entropy_gradient(*ops, second); });
 }
 
-/// The op with one call, which is placed at once.
+/// A function that runs `op` with one call, whose arguments are placed in advance.
 template <class Args>
 std::function<void()> calling(void (*op)(const OpContext&, const Calls<Args>&),
                               const OpContext* ops, const Args& args) {
@@ -364,7 +364,7 @@ void add_optimizers(OpBench& bench) {
                .decay = true,
                .factor = static_cast<const float*>(factor.data),
                .state = state};
-    // All are read and written, except the gradient, which is read.
+    // All tensors are read and written, except the gradient, which is only read.
     double bytes = bytes_of({gradient}) + 2 * bytes_of({parameter}) + rounded_bytes;
     const int kept = with_rule<float, false>(rule, []<class Rule>() { return Rule::states; });
     for (int i = 0; i < kept; ++i) {

@@ -26,7 +26,7 @@ std::string to_string(const CollectiveCall& call) {
 namespace {
 constexpr std::size_t capacity = 256;
 
-/// Notes that somebody waits for `peer`, unless another wait is noted.
+/// Records a wait for `peer` in the note, unless another wait is recorded.
 class PeerNote {
  public:
   PeerNote(WaitNote& note, const char* operation, int peer) : note_(note) {
@@ -111,7 +111,7 @@ void Posted::fail(const std::exception_ptr& failure) {
   changed_.notify_all();
 }
 
-/// Nothing is missing from a peer. A slot that holds a later message means that this one is over.
+/// Whether all parts have arrived. A slot with a later message means that this one has ended.
 bool Posted::transferred(std::uint64_t ticket) {
   const Message& message = slot(ticket);
   return message.ticket != ticket || (message.begun && message.parts_left == 0);
@@ -124,8 +124,8 @@ bool Posted::done(std::uint64_t ticket) {
          (Clock::now() >= message.ready && Stream::reached(message.on_device));
 }
 
-/// Waits until nothing is missing from the peer; false: not within `seconds`, of which it leaves
-/// what it did not wait for the peer.
+/// Waits until all parts from the peer have arrived. False if they do not within `seconds`, which
+/// is reduced by the time waited.
 bool Posted::meet(std::unique_lock<std::mutex>& lock, std::uint64_t ticket, double& seconds) {
   if (transferred(ticket)) return true;
   const Message message = slot(ticket);
@@ -181,11 +181,11 @@ bool Posted::reached(std::uint64_t ticket) {
   lock.unlock();
   if (!Stream::reached(posting)) return false;
   lock.lock();
-  // The stream has passed the place but never posted it: it failed before, and waiting tells why.
+  // The stream passed the place without posting the message: it failed before; waiting tells why.
   return !slot(ticket).begun || done(ticket);
 }
 
-/// The operations of a group have one order; two at once, from two streams, have none.
+/// Refuses a second operation at the same time from another stream: the order would be undefined.
 class HostGroup::InUse {
  public:
   InUse(HostGroup& group, const CollectiveCall& call) : group_(group) {
@@ -244,7 +244,7 @@ void HostGroup::refuse(const char* operation, const std::string& rule) const {
   throw Error(ExitCode::internal, "[" + std::string(operation) + "] '" + name_ + "': " + rule);
 }
 
-// The texts are made only when they are needed: these run in every training step.
+// The texts are built only for errors, since these checks run in every training step.
 
 void HostGroup::require_place(const char* operation, const Tensor& data,
                               const Stream& stream) const {
@@ -280,7 +280,7 @@ void HostGroup::require_counts(const char* side, std::span<const std::int64_t> c
                                  counts.size(), side, sum, data.shape.to_string(), size()));
 }
 
-/// A device's stream has no thread of the host: its calls run in the caller and enqueue.
+/// A device's stream has no host thread: its calls run in the caller, which enqueues the work.
 void HostGroup::run(Stream& stream, Task task) {
   if (stream.device() == DeviceKind::cpu) return stream.enqueue(task);
   struct Use {
@@ -356,7 +356,7 @@ HostGroup::Counts* HostGroup::borrow_counts(std::span<const std::int64_t> send,
                                             std::span<const std::int64_t> receive) {
   const std::lock_guard lock(counts_mutex_);
   if (free_counts_.empty()) {
-    // Many at once: how many are on their way at a time differs from step to step.
+    // Adds many at once, since the number of calls in flight differs from step to step.
     constexpr std::size_t more = 32;
     free_counts_.reserve(counts_.size() + more);
     for (std::size_t i = 0; i < more; ++i) {

@@ -29,14 +29,14 @@ namespace trainctl {
 struct CollectiveCall {
   GroupOperation operation = GroupOperation::barrier;
   DType dtype = DType::u8;
-  int root = -1;             // broadcast
-  std::int64_t bytes = 0;    // of the whole tensor; 0 for all_to_all, where it may differ
+  int root = -1;             // root of a broadcast
+  std::int64_t bytes = 0;    // size of the whole tensor; 0 for all_to_all, where it may differ
   std::uint64_t number = 0;  // 1 for the first collective of the group
   friend bool operator==(const CollectiveCall&, const CollectiveCall&) = default;
 };
 
-/// "all_reduce of 4096 bytes of fp32 as call 12", "broadcast of 8 bytes of i64 from rank 1 as call
-/// 2".
+/// For example "all_reduce of 4096 bytes of fp32 as call 12" or "broadcast of 8 bytes of i64 from
+/// rank 1 as call 2".
 std::string to_string(const CollectiveCall& call);
 
 // The sends and receives in flight in one group. Each has its own event and they complete in any
@@ -57,10 +57,10 @@ class Posted final : public OwnEvents {
   std::uint64_t open(bool sends, int peer);
   /// The caller's stream posts the message before `posting`; if posting fails, so does the message.
   void follow(std::uint64_t ticket, const Event& posting);
-  /// The message is posted; it is done after finish() was called `parts` times.
+  /// Marks the message as posted; it is done after finish() was called `parts` times.
   void begin(std::uint64_t ticket, int parts);
-  /// One part is complete, or will be at `ready` (the emulated wire) and, of a message between
-  /// tensors of a device, after `on_device`.
+  /// Completes one part, at the time `ready` (emulated wire) and, for a message between tensors of
+  /// a device, after `on_device`.
   void finish(std::uint64_t ticket, Clock::time_point ready = {}, const Event& on_device = {});
   /// All waits from now on rethrow `failure`.
   void fail(const std::exception_ptr& failure);
@@ -114,9 +114,9 @@ class HostGroup : public Group {
 
   /// Throws Error{peer} if the world has already failed.
   virtual void check_world() const {}
-  /// "all_reduce 'dp' waited 30.0 s for rank 3 (host x)". `missing` are ranks of the group.
+  /// Such as "all_reduce 'dp' waited 30.0 s for rank 3 (host x)". `missing`: ranks of the group.
   std::string late_text(const char* operation, double waited, std::span<const int> missing) const;
-  /// Call from a wait beyond its deadline, before it throws.
+  /// Reports a hang. Call from a wait beyond its deadline, before it throws.
   void tell_hang() const { activity_.tell_hang(); }
 
  protected:
@@ -136,13 +136,13 @@ class HostGroup : public Group {
   /// different call.
   virtual void compare_calls(const CollectiveCall&) {}
 
-  /// Whether tensors of devices are carried, too.
+  /// Whether the group also takes tensors of devices.
   virtual bool carries_devices() const { return false; }
   /// The stream of the current call if its tensors lie on a device; else null.
   Stream* on_device() const { return on_device_; }
 
-  // Each runs on the stream's thread and returns when this rank's part is complete; on a device, in
-  // the caller, and returns when it is enqueued.
+  // Each operation runs on the stream's thread and returns when this rank's part is complete. For
+  // tensors of a device, it runs in the caller and returns when its work is enqueued.
   virtual void do_all_reduce(const Tensor& data) = 0;
   virtual void do_reduce_scatter(const Tensor& data, const Tensor& shard) = 0;
   virtual void do_all_gather(const Tensor& shard, const Tensor& data) = 0;
@@ -152,7 +152,7 @@ class HostGroup : public Group {
   /// Calls begin() of posted() immediately, and finish() when the message was received.
   virtual void post(const Message& message) = 0;
 
-  /// "rank 3 (host x)"
+  /// The name of a rank of the group, for example "rank 3 (host x)".
   virtual std::string describe(int rank) const = 0;
   /// Further help for messages about a late rank; may be empty.
   virtual std::string remarks() const { return ""; }
@@ -210,9 +210,9 @@ class HostGroup : public Group {
 void sum_in_rank_order(void* out, std::span<const void* const> parts, std::int64_t count,
                        DType dtype);
 
-// The bytes of tensors in host memory, as the wires of the host (threads, MPI) cut and copy them.
+// Copies between tensors in host memory, as used by the wires of the host (threads, MPI).
 
-/// Elements: the parts of an all_reduce start at whole cache lines.
+/// Elements: the parts of an all_reduce start at multiples of this number, whole cache lines.
 inline constexpr std::int64_t part_unit = 16;
 
 inline std::byte* bytes_of(const Tensor& data) { return static_cast<std::byte*>(data.data); }

@@ -89,7 +89,7 @@ std::string Activity::name_of_action(std::int64_t action) const {
   return describe_ ? describe_(action) : formatted("action {}", action);
 }
 
-/// "" when nothing is noted.
+/// The text of a recorded wait; "" if nothing is recorded.
 std::string Activity::text_of(const WaitNote& note, const DescribeRank& describe_rank) {
   const char* operation = note.operation_.load(std::memory_order_acquire);
   if (operation == nullptr) return "";
@@ -140,7 +140,7 @@ void Activity::tell_hang() const {
 
 namespace {
 constexpr std::chrono::milliseconds pause{100};
-constexpr double longer_seconds = 1;  // than the deadline, before a silent wait counts as a hang
+constexpr double longer_seconds = 1;  // beyond the deadline, before a silent wait counts as a hang
 
 std::chrono::steady_clock::duration duration(double seconds) {
   return std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -156,7 +156,7 @@ struct Watch::Stall {
 
 struct Watch::Reason {
   int ended = none;
-  bool told = false;  // by another process
+  bool told = false;  // asked for by another process
 };
 
 Watch::Watch(WatchOptions options) : options_(std::move(options)) {
@@ -226,7 +226,7 @@ std::optional<Watch::Reason> Watch::reason(bool asked) {
   return asked || hangs() ? std::optional<Reason>(Reason{}) : std::nullopt;
 }
 
-/// Looks at every rank once; also tells of those that have computed for long.
+/// Checks every rank once for a hang; also logs ranks that have computed for a long time.
 bool Watch::hangs() {
   bool any = false;
   for (std::size_t i = 0; i < stalls_.size(); ++i) {

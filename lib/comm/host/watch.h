@@ -20,8 +20,8 @@ namespace trainctl {
 
 class Activity;
 
-/// The operation that one group, or its messages, is in: one at a time; operations that begin
-/// meanwhile are not recorded.
+/// Records the current operation of a group, or of its messages: one at a time; operations that
+/// begin meanwhile are not recorded.
 class WaitNote {
  public:
   /// `ranks` are the group's members as ranks of the world.
@@ -30,10 +30,10 @@ class WaitNote {
   WaitNote(const WaitNote&) = delete;
   WaitNote& operator=(const WaitNote&) = delete;
 
-  /// `operation` is a literal; `number` its place among the group's calls, 0 for none. Returns
-  /// false if another operation is recorded; then end() must not be called.
+  /// `operation` is a literal; `number` its place among the group's calls, 0 if it has none.
+  /// Returns false if another operation is recorded; then end() must not be called.
   bool begin(const char* operation, std::uint64_t number) noexcept;
-  /// The missing ranks, as places in the group; only the first few are kept.
+  /// Records the missing ranks, as places in the group; only the first few are kept.
   void waits_for(std::span<const int> places) noexcept;
   /// A part of the operation is complete; the rest continues.
   void goes_on() noexcept;
@@ -58,14 +58,14 @@ class WaitNote {
 /// waits in it, the engine its actions.
 class Activity {
  public:
-  /// "F of micro-batch 0 ..." for an action that was started.
+  /// The text of an action, for example "F of micro-batch 0 ...".
   using Describe = std::function<std::string(std::int64_t action)>;
-  /// "rank 3 (host x, process 12)"
+  /// The name of a rank, for example "rank 3 (host x, process 12)".
   using DescribeRank = std::function<std::string(int rank)>;
 
-  /// How to name actions from now on; an empty function if their numbers have no meaning.
+  /// Sets the names of actions from now on; an empty function if their numbers have no meaning.
   void name_actions(Describe describe);
-  /// In the training step. Actions are numbers from 0.
+  /// Called in the training step. Actions are numbers from 0.
   void start_step() noexcept { step_.fetch_add(1, std::memory_order_relaxed); }
   void start(std::int64_t action) noexcept;
   void finish() noexcept;
@@ -74,11 +74,11 @@ class Activity {
   std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
   /// Whether an operation of a group waits for missing ranks.
   bool waits() const;
-  /// "step 3, B2[1,2), waits in all_gather 'tp' (call 9) for rank 1 (host x) for 3.0 s; last
-  /// finished F3[0,3)". `stalled` is the time without progress.
+  /// For example "step 3, B2[1,2), waits in all_gather 'tp' (call 9) for rank 1 (host x) for 3.0 s;
+  /// last finished F3[0,3)". `stalled` is the time without progress.
   std::string text(double stalled, const DescribeRank& describe_rank) const;
 
-  /// Called by a wait beyond its deadline, on its own thread, before it fails.
+  /// Reports a hang. Called by a wait beyond its deadline, on its own thread, before it throws.
   void tell_hang() const;
   void on_hang(std::function<void()> tell);
 
@@ -111,12 +111,12 @@ struct WatchOptions {
   int first_rank = 0;                   // of this process, whose ranks follow each other
   std::vector<Activity*> activities{};  // of these ranks
   Activity::DescribeRank describe_rank{};
-  std::function<std::string()> remarks{};  // added to each line; may be empty
-  /// Asked several times per second: a rank whose process has ended, or `none`. May be empty.
+  std::function<std::string()> remarks{};  // text added to each line; may be empty
+  /// Returns a rank whose process has ended, or `none`; called often each second. May be empty.
   std::function<int()> ended_rank{};
-  /// The first tells the other processes to report as well; the second is asked, several times per
-  /// second, whether one of them reports. Both give the rank that has ended, or `none` for a hang.
-  /// Called on the watch's thread; both may be empty.
+  /// tell_others() tells the other processes to report as well; is_told(), called several times per
+  /// second, returns whether one of these processes reports. Both name the rank that has ended, or
+  /// `none` for a hang. Called on the watch's thread; both may be empty.
   std::function<void(int ended)> tell_others{};
   std::function<std::optional<int>()> is_told{};
   /// Ends the process, on the watch's thread, if it still runs `leave_seconds` after the report.
@@ -137,9 +137,9 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  /// The first call returns after the lines are written; later calls return at once.
+  /// Writes the report. The first call returns after all lines, later calls return at once.
   void report();
-  /// After a report, gives other processes `speak_seconds` for theirs.
+  /// After a report, waits `speak_seconds` for the reports of other processes.
   void let_others_speak();
 
  private:
@@ -148,7 +148,7 @@ class Watch {
   struct Reason;
   void work();
   bool hangs();
-  /// Why to report now, if there is a reason. `asked`: a wait of this process asks for it.
+  /// The reason to report now, if there is one. `asked`: a wait of this process wants a report.
   std::optional<Reason> reason(bool asked);
   void write_report(int ended);
   int rank_at(std::size_t place) const { return options_.first_rank + static_cast<int>(place); }
@@ -162,7 +162,7 @@ class Watch {
   bool reported_ = false;
   bool closing_ = false;
   Clock::time_point reported_at_;
-  WaitLimit leaving_{leave_seconds};  // of the watch's thread, from the report on
+  WaitLimit leaving_{leave_seconds};  // used by the watch's thread after the report
   std::thread thread_;
 };
 

@@ -110,7 +110,7 @@ void MpiProgress::work() {
   }
 }
 
-/// Looks once; true if something was complete.
+/// Tests the requests once; true if something was complete.
 bool MpiProgress::poll() {
   int count = 0;
   const int result = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
@@ -128,7 +128,7 @@ bool MpiProgress::poll() {
   if (count == MPI_UNDEFINED || count == 0) return false;
   for (int i = 0; i < count; ++i) {
     MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
-    // The field is written only when some request has failed.
+    // MPI writes this field only when some request has failed.
     if (result == MPI_SUCCESS) status.MPI_ERROR = MPI_SUCCESS;
     complete(static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)]), status);
   }
@@ -156,9 +156,9 @@ void MpiProgress::complete(std::size_t index, const MPI_Status& status) {
 
 namespace {
 
-constexpr double telling_seconds = 0.1;  // between two looks at who is missing
+constexpr double telling_seconds = 0.1;  // between two updates of the missing ranks
 
-/// Spins a little, then lets others run, then sleeps: ranks may outnumber the cores.
+/// Spins a little, then yields, then sleeps, since ranks may outnumber the cores.
 class Backoff {
  public:
   explicit Backoff(bool crowded) : spins_(crowded ? 4 : 2000) {}
@@ -271,7 +271,7 @@ bool MpiRequests::wait() {
   return true;
 }
 
-/// How many requests this look found complete. Their handles become null.
+/// Tests the requests once; returns how many were complete. Their handles become null.
 std::size_t MpiRequests::poll() {
   int count = 0;
   const int result = MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &count,
@@ -291,7 +291,7 @@ std::size_t MpiRequests::poll() {
   return static_cast<std::size_t>(count);
 }
 
-/// The peers that sent nothing; only if all have sent, those that took nothing.
+/// Finds the peers that have not sent, or, if all have sent, the peers that have not received.
 void MpiRequests::find_missing() {
   missing_.clear();
   for (const bool receives : {true, false}) {
@@ -340,7 +340,7 @@ bool can_read_another_process() {
   return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == sizeof to;
 }
 
-/// Settings that Open MPI and NCCL read when they start; what the user has set stays.
+/// Sets defaults that Open MPI and NCCL read when they start; values set by the user stay.
 void set_defaults_of_mpi() {
   // Containers often forbid this system call, and Open MPI finds out in the middle of a message.
   if (!can_read_another_process()) setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
@@ -351,8 +351,8 @@ void set_defaults_of_mpi() {
   if (shared) setenv("NCCL_SOCKET_IFNAME", ("=" + *shared).c_str(), 0);
 }
 
-/// Without a process manager that it knows, Open MPI ends the process inside MPI_Init, with a page
-/// of text that does not help.
+/// Throws if Slurm started the ranks without PMIx: Open MPI would then end the process inside
+/// MPI_Init, with a page of text that does not help.
 void check_slurm(const LaunchedAs& launched) {
   const int tasks = number_in("SLURM_STEP_NUM_TASKS");
   if (tasks <= 1 || std::getenv("PMIX_RANK") != nullptr) return;
@@ -365,7 +365,7 @@ void check_slurm(const LaunchedAs& launched) {
     return;
   }
   if (launched.rank != 0) {
-    std::this_thread::sleep_for(std::chrono::seconds(1));  // srun may end rank 0 with this one
+    std::this_thread::sleep_for(std::chrono::seconds(1));  // srun may end rank 0 with this rank
     _exit(static_cast<int>(ExitCode::unavailable));
   }
   throw Error(ExitCode::unavailable,
@@ -375,7 +375,7 @@ void check_slurm(const LaunchedAs& launched) {
                         tasks));
 }
 
-/// Where Open MPI and PMIx keep their files.
+/// The folder in which Open MPI and PMIx keep their files.
 std::string temporary_folder() {
   for (const char* variable : {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"}) {
     const std::string folder = text_in(variable);
@@ -384,8 +384,8 @@ std::string temporary_folder() {
   return "/tmp";
 }
 
-/// Without place for its files, MPI ends the process with pages of text that name neither the host
-/// nor the folder.
+/// Throws if MPI has no space for its files: MPI itself would end the process with pages of text
+/// that name neither the host nor the folder.
 void check_temporary_folder(const LaunchedAs& launched, const std::string& host) {
   const std::string folder = temporary_folder();
   std::error_code failure;
@@ -442,7 +442,7 @@ EndInTime end_joining_in_time(double seconds, const LaunchedAs& launched, const 
   return {seconds, [seconds, launched, host] {
             set_log_rank(launched.rank, launched.size);
             log_error(joining_text(seconds, launched, host));
-            // The launcher ends all ranks with the first: let the others speak, too.
+            // The launcher ends all ranks when the first one ends, so let the others report first.
             std::this_thread::sleep_for(std::chrono::duration<double>(Watch::speak_seconds));
             tell_launch(RankWord::failed, code_of_peer);
             _exit(code_of_peer);

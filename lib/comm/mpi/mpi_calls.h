@@ -44,7 +44,7 @@ class MpiProgress {
   /// Calls owner.finish(ticket) when `request` is complete. `expected` is the length of a receive
   /// in bytes, -1 for a send.
   void add(MPI_Request request, Posted& owner, std::uint64_t ticket, std::int64_t expected);
-  /// Abandons what is still in flight for `owner`; true if there was something.
+  /// Abandons all requests in flight for `owner`; true if there were any.
   bool forget(const Posted& owner);
 
  private:
@@ -66,15 +66,15 @@ class MpiProgress {
 
 // The state shared by the MPI world, its groups and its waits; internal to comm/.
 
-/// Where a rank runs, as it reported to all others at the start.
+/// The host and process of a rank, as it reported to all ranks at the start.
 struct MpiPeer {
   char host[64];
   long process;
-  unsigned long process_namespace;  // process numbers are comparable only within one
+  unsigned long process_namespace;  // process numbers are comparable only within one namespace
 };
 
 struct MpiShared {
-  std::vector<MpiPeer> peers;  // by world rank
+  std::vector<MpiPeer> peers;  // one per world rank
   int rank = 0;
   double deadline = 300;
   bool check_collectives = false;
@@ -83,10 +83,10 @@ struct MpiShared {
   Activity activity;
   MpiProgress progress;
 
-  /// "rank 3 (host x, process 123)"
+  /// The name of a rank, for example "rank 3 (host x, process 123)".
   std::string describe(int world_rank) const;
-  /// "; rank 5 is stopped" for each rank of this host that is stopped or gone, whether or not this
-  /// one waits for it directly; otherwise empty.
+  /// "; rank 5 is stopped" for each rank of this host that is stopped or gone, even if this rank
+  /// does not wait for it directly; otherwise empty.
   std::string remarks() const;
 };
 
@@ -98,19 +98,19 @@ inline constexpr std::int64_t longest_mpi_message = std::int64_t{1} << 30;
 
 class MpiRequests {
  public:
-  /// While it waits, `note` records the missing ranks.
+  /// `note` records the missing ranks while this object waits.
   MpiRequests(MpiShared& shared, MPI_Comm comm, WaitNote& note);
   ~MpiRequests();
 
   /// Empty messages are not sent, since both sides know the length.
   void send(const void* data, std::int64_t bytes, int to, int tag);
   void receive(void* data, std::int64_t bytes, int from, int tag);
-  /// A message without content, which is sent nevertheless.
+  /// Sends an empty message, which send() would leave out.
   void send_sign(int to, int tag);
   void receive_sign(int from, int tag);
 
-  /// True if all are complete. False after the deadline: waited() and missing() give details, and
-  /// the receives are abandoned. Any failure marks the world as broken.
+  /// Waits for all requests; true if all are complete. False after the deadline: waited() and
+  /// missing() give details, and the receives are abandoned. Any failure marks the world as broken.
   bool wait();
   double waited() const { return waited_; }
   /// The peers whose messages did not arrive, or that did not receive ours.
@@ -136,11 +136,11 @@ class MpiRequests {
   double waited_ = 0;
 };
 
-// The start of MPI, and the calls of it that can block for ever: during each of them a second
-// thread ends the process in time.
+// The start of MPI. Calls of MPI that may block for ever are guarded by a second thread, which ends
+// the process in time.
 
-/// Calls `late` on a thread of its own unless destroyed before this process has run for `seconds`.
-/// `late` ends the process.
+/// Calls `late`, which ends the process, on a separate thread unless this object is destroyed
+/// before this process has run for `seconds`.
 class EndInTime {
  public:
   EndInTime(double seconds, std::function<void()> late);
@@ -157,17 +157,17 @@ class EndInTime {
   std::thread thread_;
 };
 
-/// How long ranks wait for each other while they join, given their deadline: at least 10 s, as no
-/// rank is to blame for a machine that starts slowly, and at most 120 s.
+/// How long [s] ranks wait for each other while they join, given their deadline: at least 10 s,
+/// since a machine may start slowly, and at most 120 s.
 double longest_joining(double deadline_seconds);
 
 /// For MPI_Init and the first exchange: after `seconds` it says which ranks this rank sees and ends
 /// the process with ExitCode::peer.
 EndInTime end_joining_in_time(double seconds, const LaunchedAs& launched, const std::string& host);
 
-/// MPI_Init_thread, with settings that suit this host where the user has none, and errors as
-/// results. Returns the number of ranks. Throws Error{unavailable} where MPI and the launcher do
-/// not know each other, and Error{io} where MPI has no room for its files, and names the fix.
+/// Calls MPI_Init_thread, with defaults for this host if the user set none, and errors as results.
+/// Returns the number of ranks. Throws Error{unavailable} where MPI and the launcher do not know
+/// each other, and Error{io} where MPI has no room for its files, and names the fix.
 int start_mpi(const LaunchedAs& launched, const std::string& host);
 
 }  // namespace trainctl

@@ -41,10 +41,10 @@ class MpiGroup : public HostGroup {
   /// A sum is split into pieces of at most piece_bytes_ per rank, so that exchange, summation and
   /// distribution of successive pieces overlap in two slots of staging memory.
   struct Cut {
-    std::int64_t total;      // elements
+    std::int64_t total;      // elements of a piece
     std::int64_t per_rank;   // elements of each rank's shard; the last may be shorter
-    std::int64_t per_piece;  // elements
-    std::int64_t element;    // bytes
+    std::int64_t per_piece;  // elements of a piece
+    std::int64_t element;    // bytes of an element
     std::int64_t begin(int rank, std::int64_t piece) const;
     std::int64_t count(int rank, std::int64_t piece) const;
     std::int64_t pieces() const { return (per_rank + per_piece - 1) / per_piece; }
@@ -79,7 +79,7 @@ class MpiGroup : public HostGroup {
   std::array<MpiRequests, 2> exchanges_;
   std::array<MpiRequests, 2> distributions_;
   std::vector<const void*> sources_;
-  std::vector<CollectiveCall> calls_;  // by rank, when calls are compared
+  std::vector<CollectiveCall> calls_;  // the call of each rank, when calls are compared
 };
 
 namespace {
@@ -87,7 +87,7 @@ namespace {
 // Tags of the group's communicator. Messages between two ranks keep their order per tag.
 enum Tag : int { exchange_tag, distribution_tag, plain_tag, call_tag, first_posted_tag };
 
-constexpr std::int64_t at_once_bytes = 16 << 10;  // a sum so small that one exchange is quickest
+constexpr std::int64_t at_once_bytes = 16 << 10;  // up to this size one exchange is fastest
 
 }  // namespace
 
@@ -118,8 +118,7 @@ void MpiGroup::finish(MpiRequests& requests, const char* operation) {
   throw Error(ExitCode::peer, late_text(operation, requests.waited(), requests.missing()));
 }
 
-/// Everybody tells everybody, so that a rank that does not come is missed by all and is the only
-/// one missed.
+/// Every rank sends to every other rank, so all ranks name the same missing rank and no other.
 void MpiGroup::compare_calls(const CollectiveCall& mine) {
   if (!shared_.check_collectives) return;
   calls_.resize(static_cast<std::size_t>(size()), mine);
@@ -159,7 +158,7 @@ std::byte* MpiGroup::staged(std::int64_t slot, int peer) const {
   return staging_ + (slot * (size() - 1) + place) * piece_bytes_;
 }
 
-/// Groups that never sum need no staging memory. Those that do sum in the first step already.
+/// Allocates the memory at the first sum, which is in the first step; other groups need none.
 void MpiGroup::have_staging() {
   if (staging_ != nullptr) return;
   const std::int64_t bytes = staging_bytes(size());
@@ -183,7 +182,7 @@ void MpiGroup::do_reduce_scatter(const Tensor& data, const Tensor& shard) {
   reduce_in_pieces(data, cut(shard.numel(), data), bytes_of(shard), false);
 }
 
-/// Everybody sends everything to everybody: one step instead of two.
+/// Every rank sends all its data to every other rank: one step instead of two.
 void MpiGroup::all_reduce_at_once(const Tensor& data) {
   MpiRequests& requests = exchanges_[0];
   for (int peer = 0; peer < size(); ++peer) {
@@ -197,8 +196,8 @@ void MpiGroup::all_reduce_at_once(const Tensor& data) {
   sum_in_rank_order(data.data, sources_, data.numel(), data.dtype);
 }
 
-/// `out` receives this rank's shard of the sum. With `distribute`, every rank's shard also comes to
-/// its place in `data`; `out` is this rank's place then.
+/// Writes this rank's shard of the sum to `out`. With `distribute`, also writes every rank's shard
+/// to its place in `data`, where `out` is the place of this rank.
 void MpiGroup::reduce_in_pieces(const Tensor& data, const Cut& cut, std::byte* out,
                                 bool distribute) {
   const char* operation = distribute ? "all_reduce" : "reduce_scatter";
@@ -270,9 +269,9 @@ void MpiGroup::do_all_gather(const Tensor& shard, const Tensor& data) {
   finish(requests, "all_gather");
 }
 
-/// Round by round a rank sends all that it has, its own shard and those that follow. The receiver
-/// is as far before the sender as there are shards in the message, so shards only ever come from
-/// later ranks, and around the end from rank 0 on.
+/// In each round a rank sends all shards that it has: its own and the following ones. The
+/// receiver's rank is lower by the number of these shards, so shards only ever come from later
+/// ranks, and around the end from rank 0 on.
 void MpiGroup::gather_by_doubling(const Tensor& shard, const Tensor& data) {
   MpiRequests& requests = exchanges_[0];
   const auto for_runs = [&](int first, int count, const auto& pass) {
@@ -360,7 +359,7 @@ void MpiGroup::post(const Message& message) {
 namespace {
 
 constexpr double abort_seconds = 3;
-constexpr int group_tag = 1;  // of MPI_COMM_WORLD, which nothing else uses
+constexpr int group_tag = 1;  // tags of MPI_COMM_WORLD, which only this file uses
 constexpr int farewell_tag = 2;
 constexpr int hang_tag = 3;
 
@@ -369,7 +368,7 @@ bool is_visible(const MpiPeer& peer, const MpiPeer& self) {
          peer.process_namespace == self.process_namespace;
 }
 
-/// "stopped", "ended" or "" where that cannot be seen from here.
+/// "stopped" or "ended"; "" if alive or not visible from here.
 const char* trouble_seen(const MpiPeer& peer, const MpiPeer& self) {
   return is_visible(peer, self) ? trouble_of(peer.process) : "";
 }
@@ -428,10 +427,10 @@ class MpiWorld : public World {
   int local_size_ = 1;
   std::atomic<bool> aborting_{false};
   std::atomic<bool> leaving_{false};     // ranks may end now
-  MPI_Request told_ = MPI_REQUEST_NULL;  // that another rank hangs or has ended
-  int told_of_ = Watch::none;            // what told_ receives
-  int told_others_ = Watch::none;        // what is on its way to the others
-  std::unique_ptr<Watch> watch_;         // last: it uses the others
+  MPI_Request told_ = MPI_REQUEST_NULL;  // receives that another rank hangs or has ended
+  int told_of_ = Watch::none;            // the value that told_ receives
+  int told_others_ = Watch::none;        // the value being sent to the others
+  std::unique_ptr<Watch> watch_;         // last member: it uses the others
 };
 
 MpiWorld::MpiWorld(const WorldOptions& options) {
@@ -463,7 +462,7 @@ void MpiWorld::start_watch() {
                        }});
 }
 
-/// One cheap call for each rank of this host, as it is asked often.
+/// Makes one cheap system call for each rank of this host, since it is called often.
 int MpiWorld::ended_rank() const {
   if (leaving_) return Watch::none;
   const MpiPeer& self = shared_.peers[static_cast<std::size_t>(rank())];
@@ -539,7 +538,7 @@ std::unique_ptr<Group> MpiWorld::group(const std::string& name, std::span<const 
                                     traffic_, shared_, comm);
 }
 
-/// Making a communicator blocks without a deadline, so its members meet here first.
+/// All members meet here first, since creating a communicator blocks without a deadline.
 void MpiWorld::agree_on(const std::string& name, std::span<const int> ranks) {
   std::uint64_t mine = fnv1a(name);
   for (const int other : ranks) mine = fnv1a("," + std::to_string(other), mine);
@@ -584,7 +583,7 @@ void MpiWorld::abort(int exit_code) noexcept {
     const bool again = aborting_.exchange(true);
     if (!again && watch_) watch_->let_others_speak();
     const EndInTime watchdog(abort_seconds, [exit_code] { _exit(exit_code); });
-    if (again) std::this_thread::sleep_for(std::chrono::seconds(60));  // another thread does it
+    if (again) std::this_thread::sleep_for(std::chrono::seconds(60));  // another thread aborts
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     _exit(exit_code);
   } catch (const std::exception&) {
@@ -601,7 +600,7 @@ MpiWorld::~MpiWorld() {
   }
 }
 
-/// MPI_Finalize waits for all ranks without a deadline: first see that they come.
+/// Waits for all ranks with a deadline, since MPI_Finalize waits for them without one.
 void MpiWorld::leave_together() {
   leaving_ = true;
   WaitNote note(shared_.activity, "world", every_rank());

@@ -94,7 +94,7 @@ void require_wanted(std::span<const WireSpec> all, std::span<const WireSpec> wan
 
 std::vector<int> split_rounds(std::span<const WireSpec> all, int world_size) {
   std::vector<int> rounds;
-  std::vector<std::vector<bool>> taken;  // by round and rank
+  std::vector<std::vector<bool>> taken;  // whether a rank has a wire of the round, [round][rank]
   for (const WireSpec& wire : all) {
     const auto free = [&](const std::vector<bool>& round) {
       return std::ranges::none_of(wire.ranks,
@@ -172,7 +172,7 @@ NcclWires::~NcclWires() {
   for (void* communicator : communicators_) nccl_.release(communicator);
 }
 
-/// The last made first, so that the world's is the last.
+/// Leaves the newest communicator first, and the world's, the oldest, last.
 void NcclWires::leave() {
   try {
     std::ranges::reverse(communicators_);
@@ -217,8 +217,8 @@ void NcclWires::join_world() {
   std::string id;
   if (world_.rank() == 0) id = nccl_.new_unique_id();
   broadcast_bytes(*everyone_, id, 0);
-  // A broadcast may end on its root before it has moved at all where nothing drives it further, and
-  // what comes next blocks: the barrier sees it through.
+  // A broadcast may return on its root before any data moved, where nothing progresses it further,
+  // and the next call blocks: the barrier completes the broadcast.
   Stream control(DeviceKind::cpu, "nccl bootstrap", Stream::Mode::run_inline);
   everyone_->barrier(control);
   control.synchronize();
@@ -227,7 +227,7 @@ void NcclWires::join_world() {
   settle(of_world_, "joining");
 }
 
-/// The world's communicator serves the first wire of all ranks, too.
+/// The world's communicator also serves the first wire that has all ranks.
 void NcclWires::split(const std::vector<WireSpec>& all) {
   std::vector<WireSpec> rest;
   const bool first = communicators_.size() == 1;
@@ -261,7 +261,7 @@ void NcclWires::split(const std::vector<WireSpec>& all) {
   }
 }
 
-/// NCCL connects ranks at their first call, for which all must come: not in a step.
+/// NCCL connects ranks in their first call, which all ranks must make, so it is made before a step.
 void NcclWires::connect(const std::vector<WireSpec>& all) {
   Stream stream(DeviceKind::cuda, "connecting", Stream::Mode::queued);
   const std::int64_t size = world_.size();
@@ -439,7 +439,7 @@ Event DeviceGroup::receive(const Tensor& data, int from, int tag, Stream& stream
               stream);
 }
 
-/// After everything enqueued on `after`.
+/// Enqueues a message after everything enqueued on `after`.
 Event DeviceGroup::move(const Lines& lines, const WireCall& call, int peer, int tag,
                         Stream& after) {
   const auto found = lines.find({peer, tag});

@@ -19,49 +19,48 @@
 
 namespace trainctl {
 
-/// A communicator that ranks want. All ranks of a world make the same ones in the same order. A
-/// communicator that its ranks want. Equal lanes and ranks are one.
+/// A communicator that its ranks want. Specs with equal lanes and ranks mean the same communicator.
+/// All ranks of a world create the same communicators in the same order.
 struct WireSpec {
   std::string lane;        // calls of one lane never overlap on a rank
-  std::vector<int> ranks;  // of the world, in the group's order
+  std::vector<int> ranks;  // world ranks, in the group's order
   bool line = false;       // messages from the first of two ranks to the second
-  bool exchanges = false;  // also all_to_all, which connects every two ranks
+  bool exchanges = false;  // also carries all_to_all, which connects every pair of ranks
 
   bool same_as(const WireSpec& other) const { return lane == other.lane && ranks == other.ranks; }
-  /// "layers among ranks 0, 1"
+  /// For example "layers among ranks 0, 1".
   std::string text() const;
 };
 
-/// The words of rank `rank` for the others: the wires of which it is the first rank.
+/// The text of rank `rank` for the other ranks: the wires of which it is the first rank.
 std::string wires_to_tell(std::span<const WireSpec> wanted, int rank);
-/// The wires in the words of all ranks, in rank order, each rank's in the order in which it wants
-/// them.
+/// Reads the wires from the texts of all ranks: in rank order, each rank's in the order of its
+/// text.
 std::vector<WireSpec> wires_told(std::span<const std::string> told);
-/// Throws Error{internal} unless the wires of `rank` in `all` are those that it wants.
+/// Throws Error{internal} unless the wires of `rank` in `all` are equal to `wanted`.
 void require_wanted(std::span<const WireSpec> all, std::span<const WireSpec> wanted, int rank);
 
-/// For each wire the number of the split that makes it, from 0 on: in one split no rank has two.
+/// For each wire the number, from 0, of the split that creates it. No rank is in a split twice.
 std::vector<int> split_rounds(std::span<const WireSpec> all, int world_size);
 
-// The communicators of one rank: that of the world, and those split from it, all made before the
-// first step. They fail together: NCCL leaves the others waiting when one of them does.
+// The communicators of one rank: the world's, and those split from it, all created before the first
+// step. If one fails, all are abandoned, since NCCL would leave the other ranks waiting.
 
-/// The CUDA module's part. Throws Error{unavailable} where the module or a device is missing.
+/// The part of the CUDA module. Throws Error{unavailable} if the module or a device is missing.
 const NcclModule& nccl_module();
 
 class NcclWires final : public DeviceHealth {
  public:
   class Wire;
-  /// `world` must outlive it. Deadline: of each call until it is under way.
+  /// `world` must outlive this object. The deadline limits each call until it is under way.
   NcclWires(World& world, double deadline_seconds);
-  /// Leaves the others together with them; alone while an exception propagates or when they do not
-  /// come.
+  /// Leaves with the other ranks; alone while an exception propagates or if they do not come.
   ~NcclWires() override;
 
-  /// The place of a wire, of this rank among others, that the next open() makes unless it exists.
+  /// The wire of `spec` for this rank, for which the next open() creates a communicator if needed.
   Wire& want(const WireSpec& spec);
-  /// Makes the communicators that ranks want, and connects them. Collective over the world. Throws
-  /// Error{peer} if a rank does not come, and Error{internal} if they want different ones.
+  /// Creates and connects the communicators that ranks want. Collective over the world. Throws
+  /// Error{peer} if a rank does not come, and Error{internal} if ranks want different ones.
   void open();
 
   void check() override;
@@ -73,19 +72,19 @@ class NcclWires final : public DeviceHealth {
   void split(const std::vector<WireSpec>& all);
   void connect(const std::vector<WireSpec>& all);
   Wire* wire_of(const WireSpec& spec);
-  /// Waits until what a communicator was asked for is under way: only then may events be recorded.
+  /// Waits until the communicator's last call is under way: only then may events be recorded.
   void settle(void* communicator, std::string_view what);
   [[noreturn]] void fail(std::string_view what, const std::string& why);
   void leave();
 
   World& world_;
   const double deadline_;
-  std::unique_ptr<Group> everyone_;  // of host memory
+  std::unique_ptr<Group> everyone_;  // all ranks, on host memory
   const NcclModule& nccl_;
   std::deque<Wire> wires_;
-  std::vector<void*> communicators_;  // in the order in which they were made
+  std::vector<void*> communicators_;  // all communicators, in the order of their creation
   void* of_world_ = nullptr;
-  std::string failure_;  // once abandoned
+  std::string failure_;  // the cause, once abandoned
   bool abandoned_ = false;
 };
 
@@ -115,8 +114,8 @@ class GroupOverHost : public Group {
 /// order, and bf16 is rounded in between.
 class DeviceGroup final : public GroupOverHost {
  public:
-  /// `wires` must outlive it. `spec` has the world ranks of `host`. Without collectives, only
-  /// messages are possible.
+  /// `wires` must outlive this object. `spec` has the world ranks of `host`. Without collectives,
+  /// only messages are possible.
   DeviceGroup(std::unique_ptr<Group> host, NcclWires& wires, const WireSpec& spec, bool collectives,
               Traffic& traffic);
   ~DeviceGroup() override;
@@ -135,7 +134,7 @@ class DeviceGroup final : public GroupOverHost {
 
  private:
   struct Line;
-  using Lines = std::map<std::pair<int, int>, std::unique_ptr<Line>>;  // by peer and tag
+  using Lines = std::map<std::pair<int, int>, std::unique_ptr<Line>>;  // the lines by peer and tag
 
   /// Counts the call and enqueues it.
   void run(const WireCall& call, std::int64_t bytes, Stream& stream);

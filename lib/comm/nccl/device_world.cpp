@@ -33,27 +33,27 @@ std::map<std::string, std::string> environment_to_share(int version, const std::
   return entries;
 }
 
-// Messages between tensors of a device and a group of host memory: their places in page-locked
-// memory, and events at which what has come lies on the device. Of one thread; internal to comm/.
+// Messages of device tensors over a group of host memory: their buffers in page-locked memory, and
+// events at which received data is on the device. Used by one thread; internal to comm/.
 
 class Arrivals final : public OwnEvents {
  public:
   explicit Arrivals(const std::string& name);
 
-  /// Sends `data` once the device has made it: that is waited for here, the message is not.
+  /// Sends `data`: waits here until the device has computed it, but not for the message.
   void send(Group& host, const Tensor& data, int to, int tag, Stream& stream);
-  /// Done when `data` has come; copied to the device when somebody waits for the event, after
-  /// what was enqueued on `stream` so far.
+  /// Returns an event that is done when `data` has arrived. A wait for the event copies `data` to
+  /// the device, after all work enqueued on `stream` so far.
   Event receive(Group& host, const Tensor& data, int from, int tag, Stream& stream);
 
  private:
   struct Message {
     Slab room;
-    Tensor host;  // the part of the room in use
-    Event done;   // on the host
-    Tensor to;    // on the device; empty for a send
+    Tensor host;  // the used part of `room`
+    Event done;   // the message, on the host
+    Tensor to;    // destination on the device; empty for a send
     Event before;
-    std::uint64_t ticket = 0;  // 0: a send, or nothing
+    std::uint64_t ticket = 0;  // 0 for a send or a free entry
   };
 
   Message& free_message(const Tensor& data);
@@ -63,14 +63,14 @@ class Arrivals final : public OwnEvents {
 
   std::deque<Message> messages_;
   std::uint64_t last_ = 0;
-  Stream calls_;  // of the host's group: runs in the caller
+  Stream calls_;  // stream of the host group's calls; runs in the caller
 };
 
 Arrivals::Arrivals(const std::string& name)
     : OwnEvents(name), calls_(DeviceKind::cpu, name, Stream::Mode::run_inline) {}
 
-/// One that is no longer under way and has the room, or a new one: as many as are under way at
-/// once in the first steps.
+/// An entry that is free and large enough, or a new one; the first steps add as many as are ever in
+/// flight at once.
 Arrivals::Message& Arrivals::free_message(const Tensor& data) {
   const auto is_free = [&](const Message& one) {
     return one.ticket == 0 && one.room.bytes().numel() >= data.bytes() && Stream::reached(one.done);
@@ -120,8 +120,8 @@ bool Arrivals::wait(std::uint64_t ticket, double seconds) {
 
 /// Every call waits on the host for the device, and a collective for the other ranks, so that
 /// collectives come one after another in the order of the calls. Sums are those of the host's
-/// group, in group-rank order. What has been sent is on its way to the host when send() returns;
-/// what is received is copied to the device when somebody waits for it.
+/// group, in group-rank order. When send() returns, its data is on the way to the host; received
+/// data is copied to the device by a wait for its event.
 class StagedGroup final : public GroupOverHost {
  public:
   StagedGroup(std::unique_ptr<Group> host, double deadline_seconds);
@@ -147,14 +147,14 @@ class StagedGroup final : public GroupOverHost {
     Slab slab_;
   };
 
-  /// `data` on the host, once the device has made it.
+  /// Copies `data` to the host, once the device has computed it.
   Tensor fetch(const Tensor& data, Stream& stream);
-  /// To the device, and waits for it: then the rooms are free again.
+  /// Copies to the device and waits for the copy, which frees the staging buffers.
   void put(const Tensor& from, const Tensor& to, Stream& stream);
   void wait(const Event& event) const;
 
   const double deadline_;
-  Stream calls_;  // of the host's group: runs in the caller
+  Stream calls_;  // stream of the host group's calls; runs in the caller
   StagingBuffer from_, to_;
   Arrivals arrivals_;
 };
@@ -261,7 +261,7 @@ std::string why_no_nccl(World& world) {
   return why;
 }
 
-/// Prepares NCCL for ranks that share a device, each of which is a process.
+/// Prepares NCCL for ranks that share a device; every rank must be a process.
 void share_over_nccl(const World& world, const std::string& why_no_nccl) {
   std::string why = why_no_nccl;
   if (world.in_one_process()) {

@@ -24,10 +24,10 @@ namespace trainctl {
 std::map<std::string, std::string> environment_to_share(int version, const std::string& host,
                                                         int rank);
 
-// The groups in which tensors of one device travel: on the CPU those of the world, on CUDA devices
-// groups of NCCL, formed over them. Threads that share one device have those of the world, too.
-// Other ranks that share devices, and those of which one has no NCCL, send tensors through the
-// host's memory; but processes may be told to share a device over NCCL (shared_device.h).
+// The groups in which tensors of one device travel: the world's groups on the CPU and for threads
+// that share one device, else groups of NCCL, formed over them. Other ranks that share devices, and
+// ranks of which one has no NCCL, send tensors through host memory; but processes may be configured
+// to share a device over NCCL (DeviceSharing).
 
 class NcclWires;
 
@@ -46,9 +46,9 @@ struct WireUse {
 class DeviceWorld {
  public:
   /// Gives the calling thread the rank's device (cuda_select_device). `world` must outlive this
-  /// object, and this object its groups. Collective over the world. Deadline: of forming groups,
-  /// and of each operation until it is under way. `sharing`: of devices; the same on all ranks.
-  /// With nccl it throws Error{unavailable} where ranks are threads or one has no NCCL.
+  /// object, and this object its groups. Collective over the world. The deadline limits forming
+  /// groups, and each operation until it is under way. `sharing` of devices is the same on all
+  /// ranks; with nccl, throws Error{unavailable} where ranks are threads or one has no NCCL.
   DeviceWorld(World& world, DeviceKind device, double deadline_seconds,
               DeviceSharing sharing = DeviceSharing::none);
   ~DeviceWorld();
@@ -58,25 +58,25 @@ class DeviceWorld {
   int rank() const { return world_.rank(); }
   int local_size() const { return world_.local_size(); }
   DeviceKind device() const { return device_; }
-  /// Why the host takes part in what the groups do, so that no graph of a device can hold it; ""
-  /// if it does not.
+  /// The reason why the host takes part in calls of the groups, so that no graph of a device can
+  /// contain them; "" if it does not.
   std::string host_part() const;
-  /// As World::group, for tensors and streams of the device. Counts the same traffic. On devices a
-  /// group carries nothing before open(), and Group::open_lines comes before it, too.
+  /// Like World::group, for tensors and streams of the device. Counts the same traffic. On devices
+  /// a group carries nothing before open(), and Group::open_lines must precede open(), too.
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks,
                                WireUse use = {}) const;
   std::unique_ptr<Group> everyone(const std::string& name) const;
-  /// Makes what the groups travel on, as far as it is new, in one order on all ranks, and connects
-  /// it. Collective over the world.
+  /// Creates and connects the communicators of new groups, in one order on all ranks. Collective
+  /// over the world.
   void open() const;
 
  private:
   World& world_;
   DeviceKind device_;
   double deadline_seconds_;
-  bool staged_ = false;               // through the host's memory
-  bool on_one_device_ = false;        // all ranks, which are threads
-  std::unique_ptr<NcclWires> wires_;  // null where NCCL has nothing to do
+  bool staged_ = false;               // tensors travel through host memory
+  bool on_one_device_ = false;        // all ranks are threads with one device
+  std::unique_ptr<NcclWires> wires_;  // null if NCCL is not used
 };
 
 }  // namespace trainctl

@@ -15,7 +15,7 @@ struct Library {
   std::string failure;
 };
 
-/// Never closed: its threads may run until the process ends.
+/// The library, which is never closed: its threads may run until the process ends.
 const Library& library() {
   static const Library opened = [] {
     void* handle = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);

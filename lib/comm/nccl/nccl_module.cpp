@@ -24,12 +24,12 @@ namespace trainctl {
 // For sources of the CUDA module.
 
 /// A ring of events. It doubles when more calls are open than it holds, so that a step allocates
-/// nothing once the first ones have set its size.
+/// nothing once the first steps have set its size.
 class OpenCalls {
  public:
   struct Call {
     GroupOperation operation;
-    std::uint64_t number;  // from 1 on
+    std::uint64_t number;  // counted from 1
     std::int64_t bytes;
     cudaEvent_t done;
   };
@@ -49,7 +49,7 @@ class OpenCalls {
     CUDA_CHECK(cudaEventRecord(call.done, stream));
   }
 
-  /// The first that is not done; null for none.
+  /// The first call that is not done; null if all are done.
   const Call* first() {
     retire();
     return done_ < last_ ? &at(done_ + 1) : nullptr;
@@ -77,7 +77,7 @@ class OpenCalls {
 
   std::vector<Call> ring_;
   std::uint64_t last_ = 0;  // newest number
-  std::uint64_t done_ = 0;  // this and all before it are done
+  std::uint64_t done_ = 0;  // this call and all before it are done
 };
 
 namespace {
@@ -93,8 +93,8 @@ ncclDataType_t sum_type_of(const Tensor& tensor) {
   }
 }
 
-/// Calls that NCCL takes as one. An error between them still ends the group: an open one would
-/// swallow every later call of this thread.
+/// Calls that NCCL runs as one group. An error between them also closes the group, since an open
+/// group would swallow every later call of this thread.
 class CallGroup {
  public:
   CallGroup() { NCCL_CHECK(ncclGroupStart()); }
@@ -127,9 +127,9 @@ struct Communicator {
 
   NcclMember member;
   ncclComm_t handle = nullptr;
-  ncclComm_t parent = nullptr;   // of a split that may not be under way yet
-  ncclComm_t nothing = nullptr;  // what a split without a colour makes; NCCL may write it later
-  void* token = nullptr;         // what barriers reduce, whatever it is
+  ncclComm_t parent = nullptr;   // until the split from it is under way
+  ncclComm_t nothing = nullptr;  // result of a split without a colour; NCCL may write it later
+  void* token = nullptr;         // memory that barriers reduce; its content does not matter
   OpenCalls calls;
 };
 
@@ -186,7 +186,7 @@ bool is_settled(ncclComm_t handle) {
   return state != ncclInProgress;
 }
 
-/// A child may be looked at once the split is under way on its parent.
+/// A communicator may be queried only after its split is under way on the parent.
 bool settled(void* communicator) {
   Communicator& mine = of(communicator);
   if (mine.parent != nullptr && !is_settled(mine.parent)) return false;
@@ -251,7 +251,7 @@ void call(void* communicator, const WireCall& call, void* stream) {
   enqueue(of(communicator), call, static_cast<cudaStream_t>(stream));
 }
 
-/// Calls that are captured in a graph are not open: its launch is what the device has been given.
+/// Skips calls that are captured in a graph: the device only gets the launch of the graph.
 void note(void* communicator, const WireCall& call, void* stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream), &status));
@@ -271,7 +271,7 @@ std::string open_call(void* communicator) {
 
 void leave(void* communicator) { NCCL_CHECK(ncclCommFinalize(of(communicator).handle)); }
 
-/// One by one, each would wait for the device, which waits for the others.
+/// Aborts all in one NCCL group: one alone would wait for the device, which waits for the others.
 void abort_all(std::span<void* const> communicators) noexcept {
   ncclGroupStart();
   for (void* communicator : communicators) {

@@ -11,10 +11,10 @@
 
 namespace trainctl {
 
-/// One call of a group on tensors of a device. What an operation does not need is empty.
+/// One call of a group on tensors of a device. Members that the operation does not use are empty.
 struct WireCall {
   GroupOperation operation;
-  Tensor from{}, to{};  // of all_reduce and broadcast the same
+  Tensor from{}, to{};  // the same tensor for all_reduce and broadcast
   int peer = 0;         // root of a broadcast, other end of a message
   std::span<const std::int64_t> send_counts{}, receive_counts{};  // elements
 };
@@ -28,11 +28,11 @@ struct NcclMember {
 
 /// Communicators are handles. A failure of NCCL is thrown as in nccl_check.h.
 struct NcclModule {
-  /// Why NCCL cannot be used; "" if it can. Nothing else may be called then.
+  /// Why NCCL cannot be used; "" if it can. If not, no other function may be called.
   std::string (*missing)();
   /// The library's version: 22807 is 2.28.7.
   int (*version)();
-  /// Bytes that all members of a new communicator must receive; one of them makes these bytes.
+  /// Called by one member: bytes that all members of a new communicator must receive.
   std::string (*new_unique_id)();
   std::int64_t unique_id_bytes;
   /// Begins to join, on the device of the calling thread. Collective over the members.
@@ -41,20 +41,20 @@ struct NcclModule {
   /// ranks of `parent` call it, in one order; a rank with colour -1 is in no communicator and gets
   /// null.
   void* (*split)(void* parent, const NcclMember& member, int colour);
-  /// Whether what was begun is under way. Throws if the communicator has failed.
+  /// Whether the communicator's last call is under way. Throws if the communicator has failed.
   bool (*settled)(void* communicator);
-  /// `stream` is a cudaStream_t.
+  /// Begins a call. `stream` is a cudaStream_t.
   void (*call)(void* communicator, const WireCall& call, void* stream);
   /// Remembers a call that is under way, for open_call.
   void (*note)(void* communicator, const WireCall& call, void* stream);
-  /// The first of these that the device has not done: "all_reduce of layers among ranks 0, 1 (call
-  /// 12 of 4096 bytes, rank 1 of 2)"; "" for none.
+  /// The first noted call that the device has not done: "all_reduce of layers among ranks 0, 1
+  /// (call 12 of 4096 bytes, rank 1 of 2)"; "" if there is none.
   std::string (*open_call)(void* communicator);
-  /// Begins to leave together with the others; then settled(), then release().
+  /// Begins to leave together with the other members; settled() and then release() must follow.
   void (*leave)(void* communicator);
-  /// Ends these communicators without the others, all at once: what a device waits for ends.
+  /// Ends these communicators at once, without the other members: the device stops waiting in them.
   void (*abort)(std::span<void* const> communicators) noexcept;
-  /// Frees the handle of one that has left or was aborted.
+  /// Frees the handle of a communicator that has left or was aborted.
   void (*release)(void* communicator) noexcept;
 };
 

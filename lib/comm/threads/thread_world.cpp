@@ -30,12 +30,12 @@
 
 namespace trainctl {
 
-// Ranks that are threads of one process; internal to comm/. They read each other's buffers, so a
-// collective is: publish the buffer, meet, work, meet. Of tensors on a device that they share, work
-// is what their streams are given, and a meeting is one of the streams, too.
+// Ranks that are threads of one process; internal to comm/. Ranks read each other's buffers, so a
+// collective is: publish the buffer, meet, work, meet. For tensors on a shared device, work is
+// enqueued on the ranks' streams, and a meeting also synchronises these streams.
 
-/// State that the members of one group share. Guarded by `mutex`, except `parts`, which meetings
-/// order.
+/// State that the members of one group share. Guarded by `mutex`, except `parts`, whose accesses
+/// are ordered by meetings.
 struct ThreadMeeting {
   explicit ThreadMeeting(int size);
 
@@ -43,8 +43,8 @@ struct ThreadMeeting {
     CollectiveCall call;
     const std::byte* data = nullptr;
     const std::int64_t* counts = nullptr;  // all_to_all: elements for each rank
-    Stream* stream = nullptr;              // of a device, with what comes before the meeting;
-    Event before;                          // guarded by `mutex`
+    Stream* stream = nullptr;              // the device's stream; guarded by `mutex`
+    Event before;                          // its work before the meeting; guarded by `mutex`
   };
   struct PostedMessage {
     Tensor data;
@@ -54,7 +54,7 @@ struct ThreadMeeting {
     bool sends;
     std::uint64_t ticket;
     Posted* owner;
-    Stream* line;  // of its owner, on a device
+    Stream* line;  // the owner's stream, for tensors of a device
   };
 
   std::mutex mutex;
@@ -62,9 +62,9 @@ struct ThreadMeeting {
   std::string failure;  // set when a member leaves: all later meetings fail
   int readers = 0;  // members that read the others' buffers; no member may leave before they finish
   std::vector<std::uint64_t> arrivals;  // meetings that each rank has reached
-  std::vector<Part> parts;              // what each rank publishes
+  std::vector<Part> parts;              // the data that each rank publishes
   std::vector<PostedMessage> letters;   // posted, not yet matched, in order
-  std::vector<std::chrono::steady_clock::time_point> wire_free;  // per sender
+  std::vector<std::chrono::steady_clock::time_point> wire_free;  // when each sender's wire is free
 };
 
 /// State that all ranks of a thread world share.
@@ -84,7 +84,7 @@ class ThreadShared {
   const int size;
   const WorldOptions options;
   const std::string host;
-  std::deque<Activity> activities;  // by rank
+  std::deque<Activity> activities;  // one per rank
 
  private:
   using Key = std::pair<std::pair<std::string, int>, std::vector<int>>;
@@ -96,11 +96,11 @@ class ThreadShared {
   std::string failure_text_;
 };
 
-/// Carries tensors of host memory, and of one device if it is that of all members. Nothing of a
-/// device waits for what is not enqueued yet: the hosts meet first. A message between tensors of a
-/// device is a copy that the second of its two ranks enqueues; who waits for it, on the host or on
-/// a stream, first waits on the host for that rank. Who has 256 messages under way waits for the
-/// oldest, also on a device.
+/// Carries tensors of host memory, and of a device that all members share. A device never waits for
+/// work that is not enqueued yet: the host threads meet first. A message between tensors of a
+/// device is a copy, enqueued by whichever of its two ranks comes second; a wait for it, on the
+/// host or on a stream, first waits on the host for that rank. A rank with 256 messages in flight
+/// waits for the oldest, also on a device.
 class ThreadGroup : public HostGroup {
  public:
   ThreadGroup(std::string name, std::vector<int> ranks, int rank, Activity& activity,
@@ -123,7 +123,7 @@ class ThreadGroup : public HostGroup {
   void post(const Message& message) override;
   std::string describe(int rank) const override;
 
-  /// Also compares the calls, at no cost.
+  /// Publishes the buffer and meets. Also compares the calls, at no cost.
   Clock::time_point show_and_meet(const std::byte* data, const std::int64_t* counts = nullptr);
   /// `reads`: between this meeting and the next, this rank reads the others' buffers.
   void meet(bool reads);
@@ -146,8 +146,8 @@ class ThreadGroup : public HostGroup {
   ThreadMeeting& meeting_;
   std::vector<const void*> sources_;
   std::vector<int> missing_;
-  std::map<std::tuple<int, int, bool>, std::unique_ptr<Stream>> lines_;  // peer, tag, sends
-  bool reading_ = false;  // under the meeting's mutex
+  std::map<std::tuple<int, int, bool>, std::unique_ptr<Stream>> lines_;  // by (peer, tag, sends)
+  bool reading_ = false;  // guarded by the meeting's mutex
 };
 
 ThreadMeeting::ThreadMeeting(int size)
@@ -217,19 +217,19 @@ void ThreadGroup::meet(bool reads) {
   if (reads) meeting_.readers += 1;
   reading_ = reads;
   note().goes_on();
-  lock.unlock();  // first, else those that are told wait again, for the mutex
+  lock.unlock();  // before notifying, else the notified threads wait again, for the mutex
   if (last) meeting_.changed.notify_all();
 }
 
-/// After a failure: the others are told, and read to the end what they have begun to.
+/// After a failure: notifies the others, and waits until they have finished their reads.
 void ThreadGroup::leave(std::unique_lock<std::mutex>& lock) {
   stop_reading();
   meeting_.changed.notify_all();
   meeting_.changed.wait(lock, [this] { return meeting_.readers == 0; });
 }
 
-/// The last of the members lets their streams meet: what each enqueues from now on comes after what
-/// all have enqueued before. All are here, so that nobody else uses the streams.
+/// Called by the last member to arrive: later work on the stream of any member comes after the
+/// earlier work on all their streams. All members wait here, so no other thread uses the streams.
 void ThreadGroup::meet_streams() {
   const auto of_device = [](const ThreadMeeting::Part& part) { return part.stream != nullptr; };
   const auto count = std::ranges::count_if(meeting_.parts, of_device);
@@ -243,8 +243,8 @@ void ThreadGroup::meet_streams() {
   for (const ThreadMeeting::Part& part : meeting_.parts) part.stream->wait(all);
 }
 
-/// Gives work to the stream of a device, between two meetings. Who fails there lets the others read
-/// first, as in a meeting.
+/// Enqueues work on the stream of a device between two meetings. On failure it lets the others
+/// finish reading first, as in a meeting.
 template <class Work>
 void ThreadGroup::enqueue(const Work& work) {
   try {
@@ -266,7 +266,7 @@ void ThreadGroup::copy(std::byte* to, const std::byte* from, std::int64_t bytes)
   enqueue([&](Stream& stream) { stream.copy(tensor(to), tensor(from)); });
 }
 
-/// With the meeting's mutex held.
+/// Call with the meeting's mutex held.
 void ThreadGroup::stop_reading() {
   if (!reading_) return;
   reading_ = false;
@@ -308,7 +308,7 @@ void ThreadGroup::spend(Clock::time_point start, std::int64_t messages, std::int
       start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
 }
 
-/// out = the sum of elements [begin, begin + count) of what all ranks show.
+/// out = the sum of elements [begin, begin + count) of the buffers that all ranks published.
 void ThreadGroup::sum_shard(void* out, std::int64_t begin, std::int64_t count, DType dtype) {
   for (std::size_t rank = 0; rank < sources_.size(); ++rank) {
     sources_[rank] = meeting_.parts[rank].data + begin * size_of(dtype);
@@ -330,7 +330,7 @@ void ThreadGroup::do_all_reduce(const Tensor& data) {
     return std::min(count, units * rank / size() * part_unit);
   };
   const auto start = show_and_meet(bytes_of(data));
-  // Others read this rank's elements outside its own shard only, so the sum may be in place.
+  // Other ranks read this rank's elements only outside its own shard, so the sum may be in place.
   const std::int64_t mine = begin_of(rank());
   sum_shard(bytes_of(data) + mine * element, mine, begin_of(rank() + 1) - mine, data.dtype);
   meet(true);
@@ -390,7 +390,7 @@ void ThreadGroup::do_all_to_all(const Tensor& send, const Tensor& receive, const
         std::max(send.bytes() - counts.send[self] * element,
                  receive.bytes() - counts.receive[self] * element));
   meet(false);
-  // Only now, when nobody reads this rank's buffers any more.
+  // Throws only now, when no other rank reads this rank's buffers any more.
   if (!mismatch.empty()) throw Error(ExitCode::peer, mismatch);
 }
 
@@ -400,7 +400,7 @@ void ThreadGroup::do_barrier() {
   meet(false);
 }
 
-/// On a device, the stream of a message's line, after what the caller has enqueued; else null.
+/// The stream of a message's line, after the caller's earlier work on the device; else null.
 Stream* ThreadGroup::line_of(const Message& message) {
   if (on_device() == nullptr) return nullptr;
   auto& line = lines_[{message.peer, message.tag, message.sends}];
@@ -423,7 +423,7 @@ void ThreadGroup::post(const Message& message) {
                                             .ticket = message.ticket,
                                             .owner = &posted(),
                                             .line = line_of(message)};
-  // Under the lock until the bytes are across: a member that leaves withdraws its letters first.
+  // Holds the lock during the copy: a member that leaves must withdraw its letters first.
   const std::lock_guard lock(meeting_.mutex);
   posted().begin(message.ticket, 1);
   auto& letters = meeting_.letters;
@@ -461,7 +461,7 @@ void ThreadGroup::deliver(const ThreadMeeting::PostedMessage& letter,
   received.owner->finish(received.ticket, wire_free);
 }
 
-/// Who receives copies, after what either has enqueued before; who sends comes after the copy.
+/// The receiver copies after all earlier work of both; the sender's stream waits for the copy.
 void ThreadGroup::deliver_on_device(const ThreadMeeting::PostedMessage& sent,
                                     const ThreadMeeting::PostedMessage& received) const {
   require(sent.line != nullptr && received.line != nullptr, ExitCode::peer,
@@ -563,8 +563,8 @@ class ThreadWorld : public World {
   std::map<std::pair<std::string, std::vector<int>>, int> made_;
 };
 
-/// Watches all ranks of this process. A rank that a failure does not wake, because it is stuck in
-/// something else than a wait, ends with the process.
+/// Options to watch all ranks of this process. A rank that a failure does not wake, because it is
+/// stuck outside a wait, ends with the process.
 WatchOptions watch_options(ThreadShared& shared) {
   WatchOptions options{.deadline_seconds = shared.options.deadline_seconds,
                        .world_size = shared.size,

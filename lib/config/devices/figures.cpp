@@ -54,13 +54,13 @@ constexpr Field share_of_one = field("", "").above(0).to(1);
 constexpr Field whole_number = field("", "").from(1).to(1 << 24);
 constexpr Field any_text = field("", "").from(1);
 
-/// A map of the file. Every key is asked for once; `finish` reports those that nobody asked for.
+/// A map of a figures file. Each known key is read once; `finish` reports the other keys.
 class FigureMap {
  public:
   FigureMap(const YamlTree& tree, int node, std::string path, Diagnostics& diagnostics)
       : tree_(tree), node_(node), path_(std::move(path)), diagnostics_(diagnostics) {}
 
-  /// Leaves `value` as it is where the key is absent.
+  /// Leaves `value` unchanged if the key is absent.
   template <class Value>
   void read(const char* key, const Field& field, Value& value) {
     const YamlEntry* entry = find(key);
@@ -78,7 +78,7 @@ class FigureMap {
     known_.insert(key);
     missing(key);
   }
-  /// A map inside; empty where it is absent.
+  /// The map at a key; an empty one if the key is absent.
   FigureMap map(const char* key) {
     const YamlEntry* entry = find(key);
     int node = -1;
@@ -94,7 +94,7 @@ class FigureMap {
     if (!has(key)) missing(key);
     return map(key);
   }
-  /// Calls `each(key, value)` for every entry; all keys are known then.
+  /// Calls `each(key)` for every entry and marks all keys as known.
   template <class Each>
   void each(const Each& each) {
     if (node_ < 0) return;
@@ -103,7 +103,7 @@ class FigureMap {
       each(entry.key);
     }
   }
-  /// A list of numbers.
+  /// The list of numbers at a key; empty if the key is absent.
   std::vector<double> numbers(const char* key) {
     std::vector<double> list;
     const YamlEntry* entry = find(key);
@@ -160,7 +160,7 @@ class FigureMap {
   std::set<std::string> known_;
 };
 
-/// The root of the file, or -1 where it is not a map of figures.
+/// The root node of the file, or -1 if the file is not a map of figures.
 int parse_figures(YamlTree& tree, std::string_view text, const std::string& name,
                   Diagnostics& diagnostics) {
   const std::string normal = normalise_text(text);
@@ -176,7 +176,7 @@ int parse_figures(YamlTree& tree, std::string_view text, const std::string& name
   return -1;
 }
 
-/// "128x256"
+/// The sizes of a tile from a key such as "128x256".
 ProductTile tile_of(FigureMap& tiles, const std::string& key) {
   ProductTile tile;
   const std::size_t cross = key.find('x');
@@ -205,8 +205,8 @@ std::vector<std::int64_t> sizes_of(const std::string& text) {
   return sizes;
 }
 
-/// Three sizes and the seconds behind them, which the file has in microseconds. `shape`: the key
-/// without its mark; `rule` and `example` are of the message where it is none.
+/// Three sizes and the seconds of a table entry, which the file gives in microseconds. `shape` is
+/// the key without its suffix; `rule` and `example` belong to the message for a wrong key.
 std::pair<std::vector<std::int64_t>, double> timed_sizes(FigureMap& table, const std::string& key,
                                                          const std::string& shape, const char* rule,
                                                          const char* example) {
@@ -220,7 +220,7 @@ std::pair<std::vector<std::int64_t>, double> timed_sizes(FigureMap& table, const
   return {sizes, microseconds * 1e-6};
 }
 
-/// "1024x768x3072" is rows, columns and inner; "+" behind it: y is added to.
+/// "1024x768x3072" is rows, columns and inner; with a suffix "+" the product is added to y.
 ProductTime product_of(FigureMap& table, const std::string& key) {
   const bool accumulates = key.ends_with("+");
   const auto [sizes, seconds] =
@@ -236,7 +236,7 @@ ProductTime product_of(FigureMap& table, const std::string& key) {
   return one;
 }
 
-/// "1024x8x64" is tokens of one sequence, heads and features of each; "b" behind it: backward.
+/// "1024x8x64" gives tokens per sequence, heads and features per head; a suffix "b" means backward.
 AttentionTime attention_of(FigureMap& table, const std::string& key) {
   const bool backward = key.ends_with("b");
   const auto [sizes, seconds] =
@@ -306,7 +306,7 @@ std::optional<GroupOperation> operation_named(const std::string& name) {
   return std::nullopt;
 }
 
-/// {bytes: [...], all_reduce: {2: [microseconds, ...], 8: [...]}}
+/// Reads a map such as {bytes: [...], all_reduce: {2: [microseconds, ...], 8: [...]}}.
 void read_collectives(FigureMap root, DeviceFigures& device) {
   root.require("link", above_zero, device.link);
   root.require("latency", from_zero, device.link_latency);
@@ -345,7 +345,7 @@ void read_collectives(FigureMap root, DeviceFigures& device) {
   root.finish();
 }
 
-/// Each key of the file with figures needs a sentence about where they are from.
+/// Requires for each key with figures a sentence about their source.
 void read_sources(FigureMap& root, const std::vector<const char*>& figures,
                   std::map<std::string, std::string>& sources) {
   FigureMap map = root.required_map("sources");
@@ -355,8 +355,8 @@ void read_sources(FigureMap& root, const std::vector<const char*>& figures,
   map.finish();
 }
 
-/// Files without mistakes that were read: each plan asks for the same ones, and a search makes
-/// thousands of plans on several threads.
+/// A cache of files without mistakes: a search makes thousands of plans from the same files on
+/// several threads.
 template <class Figures>
 class ReadFiles {
  public:
@@ -366,7 +366,7 @@ class ReadFiles {
     return found == files_.end() ? std::nullopt : std::optional(found->second);
   }
   void keep(std::string_view text, const Figures& figures) {
-    constexpr std::size_t most = 64;  // of a search for figures that fit
+    constexpr std::size_t most = 64;  // files kept; enough for a search for figures that fit
     const std::scoped_lock lock(mutex_);
     if (files_.size() >= most) files_.clear();
     files_.emplace(text, figures);
@@ -377,7 +377,7 @@ class ReadFiles {
   std::map<std::string, Figures, std::less<>> files_;
 };
 
-/// The figures of a file: fill(map, figures) takes them from its map and must know all of its keys.
+/// Reads a file of figures. `fill(map, figures)` reads every key of the file's map into `figures`.
 template <class Figures, class Fill>
 Figures read_file(std::string_view text, const std::string& name, Diagnostics& diagnostics,
                   const Fill& fill) {
@@ -395,9 +395,9 @@ Figures read_file(std::string_view text, const std::string& name, Diagnostics& d
   return figures;
 }
 
-/// A type without figures has those of the other, at a peak that is guessed: on a GPU fp32, which
-/// its tensor cores do not multiply, is a sixteenth of bf16 (A100 19.5 of 312 TFLOP/s, H100 67 of
-/// 989); a CPU without units for bf16 multiplies both alike.
+/// Derives the figures of a missing type from the other type, at a guessed peak. On a GPU, fp32,
+/// which does not run on tensor cores, has a sixteenth of the rate of bf16 (A100 19.5 of 312
+/// TFLOP/s, H100 67 of 989); a CPU without bf16 units has the same rate for both.
 void guess_products(DeviceFigures& device) {
   const double bf16_beside_fp32 = device.cuda ? 16 : 1;
   const auto guess = [&](const char* missing, const char* known, double factor) {
@@ -542,7 +542,7 @@ void load_figures(ClusterConfig& cluster, const Surroundings& around) {
 
 namespace {
 
-/// With six digits, as YAML of every version reads a number.
+/// A number with six digits in a form that every version of YAML reads as a number.
 std::string figure(double value) { return write_value(std::stod(printed("%.6g", value))); }
 
 std::string listed(const std::vector<double>& values, double factor) {
@@ -584,7 +584,7 @@ std::string collective_lines(const DeviceFigures& device) {
   std::string text = "collectives:\n  link: " + figure(device.link) +
                      "\n  latency: " + figure(device.link_latency) + "\n";
   if (device.collectives.empty()) return text;
-  // All tables have the same sizes.
+  // All tables have the same sizes, so any table gives the list of bytes.
   const CollectiveTable& any = device.collectives.begin()->second.begin()->second;
   text += "  bytes: " + listed(any.bytes, 1) + "\n  microseconds:\n";
   for (const auto& [operation, tables] : device.collectives) {

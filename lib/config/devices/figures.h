@@ -1,5 +1,5 @@
-// Figures of a device and of the software that uses it: the contents of the files in
-// configs/devices and configs/software (docs/planning.md says what each figure means).
+// Figures of a device and of software that runs on it: the contents of the files in configs/devices
+// and configs/software (docs/planning.md explains each figure).
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 
 namespace trainctl {
 
-/// The kind of source that a predicted time rests on.
+/// The kind of measurements behind a predicted time.
 enum class Trust : std::uint8_t {
-  measured_here,  // by `trainctl bench device` on this machine
+  measured_here,  // measured by `trainctl bench device` on this machine
   device_table,   // constants fitted to tables of measurements of this type of device
-  data_sheet,     // nothing measured
+  data_sheet,     // no measurements, only the data sheet
 };
-/// "device table"
+/// Text for messages, such as "device table".
 const char* name_of(Trust trust);
-/// The expected error of the time of a step, as a share: 0.03, 0.08, 0.30.
+/// The expected relative error of the time of a step: 0.03, 0.08 or 0.30.
 double expected_error(Trust trust);
 
 struct ProductTile {
@@ -33,54 +33,54 @@ struct ProductTile {
   double quality = 1;  // speed relative to the first tile
 };
 
-/// A product that was measured: y [rows, columns] = a [rows, inner] x b [inner, columns].
+/// A measured matrix product: y [rows, columns] = a [rows, inner] x b [inner, columns].
 struct ProductTime {
   std::int64_t rows = 0, columns = 0, inner = 0;
-  bool accumulates = false;  // y is fp32 and is added to
+  bool accumulates = false;  // the product is added to y, which is fp32
   double seconds = 0;
-  double beside = 1;  // seconds / the formula's; filled in by compare_table (plan/prices)
+  double beside = 1;  // seconds / seconds of the formula; filled in by compare_table (plan/prices)
 };
 
-/// Products of one type (plan/prices/price_list.h has the formula).
+/// Figures of matrix products of one type (plan/prices/price_list.h has the formula).
 struct ProductFigures {
   double peak = 0;     // FLOP/s of the data sheet
-  double reached = 1;  // share of it by endless products
-  double wave = 0;     // 1: the last wave of tiles takes as long as a full one; 0: its share
-  double half = 0;     // length of the sums at which a tile is half as fast
-  double launch = 0;   // seconds
+  double reached = 1;  // share of `peak` that very large products reach
+  double wave = 0;     // how far a partial last wave of tiles takes the time of a full one, 0 to 1
+  double half = 0;     // inner length at which a tile is half as fast
+  double launch = 0;   // seconds per message
   std::vector<ProductTile> tiles;
   std::vector<ProductTime> table;
-  bool guessed = false;  // the file has none of this type: from those of the other
+  bool guessed = false;  // derived from another type, since the file lacks this one
 };
 
-/// Causal attention that was measured, over one sequence of `keys` tokens.
+/// A measured causal attention over one sequence of `keys` tokens.
 struct AttentionTime {
   std::int64_t keys = 0, heads = 0, head_dim = 0;
   bool backward = false;
   double seconds = 0;
-  double beside = 1;  // as ProductTime's
+  double beside = 1;  // as in ProductTime
 };
 
-/// One kernel of attention.
+/// Figures of one attention kernel.
 struct AttentionFigures {
-  double forward = 0;      // share of the peak that endless sequences reach
-  double half_length = 0;  // keys of a sequence at which it is half as fast
-  double head_64 = 1;      // factor for heads of 64 features
-  double launch = 0;       // seconds
+  double forward = 0;      // share of the peak that very long sequences reach
+  double half_length = 0;  // keys of a sequence at which the kernel is half as fast
+  double head_64 = 1;      // speed for heads of 64 features, relative to larger heads
+  double launch = 0;       // seconds per message
   double backward = 1;     // speed of the backward pass relative to the forward pass
   std::vector<AttentionTime> table{};
 };
 
-/// Seconds of one collective by its bytes, log-log between the sizes: of the whole tensor, on one
-/// number of ranks that one level joins.
+/// Seconds of a collective by the bytes of the whole tensor, interpolated log-log. A table is for
+/// one number of ranks that one level of the network joins.
 struct CollectiveTable {
   std::vector<double> bytes, seconds;
 };
 
 struct NetworkFigures {
   double bandwidth = 0;    // bytes/s of a link in one direction
-  double latency = 0;      // seconds
-  std::int64_t links = 1;  // of a host
+  double latency = 0;      // seconds per message
+  std::int64_t links = 1;  // links per host
 };
 
 struct DeviceFigures {
@@ -88,67 +88,67 @@ struct DeviceFigures {
   bool cuda = true;
   Trust trust = Trust::device_table;
   double memory_gib = 0;
-  double memory_bandwidth = 0;  // bytes/s of the data sheet
+  double memory_bandwidth = 0;  // bytes/s in the data sheet
   double memory_reached = 1;
   std::int64_t processors = 1;
-  std::map<std::string, ProductFigures> products;     // by "bf16", "fp32"
-  std::map<std::string, AttentionFigures> attention;  // by kernel
-  double sustained = 1;   // speed of products and attention over minutes, relative to a burst
-  double contention = 0;  // share of the processors that a collective takes
-  double link = 0;        // bytes/s between the devices of a host, in one direction
+  std::map<std::string, ProductFigures> products;     // key: "bf16" or "fp32"
+  std::map<std::string, AttentionFigures> attention;  // key: name of the kernel
+  double sustained = 1;   // sustained speed of products and attention, relative to a burst
+  double contention = 0;  // share of the processors that a collective uses
+  double link = 0;        // bytes/s between two devices of a host, in one direction
   double link_latency = 0;
   std::map<GroupOperation, std::map<std::int64_t, CollectiveTable>> collectives;  // by ranks
   NetworkFigures network;
   std::int64_t host_ranks = 1;
   double host_bandwidth = 0;                     // bytes/s of copies to and from the host
-  std::optional<double> hours_between_failures;  // of one device
-  std::map<std::string, std::string> sources;    // of the figures, by their key
+  std::optional<double> hours_between_failures;  // mean for one device
+  std::map<std::string, std::string> sources;    // source of a figure by its key
 };
 
-/// How software executes a layout. Factors are fitted on published steps.
+/// How software executes a layout. The factors are fitted to published steps.
 struct SoftwareFigures {
   std::string name;
-  std::string attention;       // kernel of the device's file; "scores": a kernel for each step
-  double attention_speed = 1;  // relative to that kernel
-  double attention_64 = 1;     // of heads of 64 features, relative to the kernel's head_64
-  double overhead = 0;         // on the seconds of F, B and W
-  double elements = 1;         // bytes of elementwise operations, relative to the least
-  double launch = 0;           // seconds of each of them
-  double logit_bytes = 8;      // read and written for each logit
-  double score_bytes = 14;     // for each score, where attention is "scores"
-  double collectives = 1;      // seconds of those in layers, relative to the device's table
-  double tensor_rest = 0;      // share of overlapped collectives in layers that is waited for
-  double sums_rest = 0;        // share of the seconds of overlapped sums that is added
-  double network_share = 1;    // of the bandwidth between hosts
-  double network_latency = 0;  // seconds of each round, in addition to those of the network
-  double jitter = 0;           // share of a step that each doubling of the hosts adds
-  double fixed = 0;            // seconds of a step
-  bool fuses_inputs = false;   // q, k and v are one product, and so are gate and up
+  std::string attention;       // kernel of the device's file, or "scores": a kernel for each step
+  double attention_speed = 1;  // speed relative to that kernel
+  double attention_64 = 1;     // speed for heads of 64 features, relative to the kernel's head_64
+  double overhead = 0;         // share added to the seconds of forward and backward passes
+  double elements = 1;         // bytes of elementwise operations, relative to the minimum
+  double launch = 0;           // seconds to launch an elementwise operation
+  double logit_bytes = 8;      // bytes read and written per logit
+  double score_bytes = 14;     // bytes read and written per score, if attention is "scores"
+  double collectives = 1;      // seconds of collectives in layers, relative to the device's table
+  double tensor_rest = 0;      // share of overlapped collectives in layers that is not hidden
+  double sums_rest = 0;        // share of the seconds of overlapped sums that is not hidden
+  double network_share = 1;    // usable share of the bandwidth between hosts
+  double network_latency = 0;  // seconds per round, added to the latency of the network
+  double jitter = 0;           // share of a step that each doubling of the number of hosts adds
+  double fixed = 0;            // seconds added to each step
+  bool fuses_inputs = false;   // q, k and v are computed by one product, and so are gate and up
   bool overlaps_sums = true;   // gradients are summed during the backward pass
   std::map<std::string, std::string> sources;
 };
 
-// The files of configs/devices and configs/software, which are part of the program.
+// The files of configs/devices and configs/software, embedded in the program.
 
 struct KnownFile {
-  std::string_view name;  // "h100-sxm"
-  std::string_view text;  // YAML
+  std::string_view name;  // such as "h100-sxm"
+  std::string_view text;  // YAML text
 };
 
-/// Each sorted by name.
+/// The embedded files, sorted by name.
 std::span<const KnownFile> known_devices();
 std::span<const KnownFile> known_software();
-/// configs/software/shared.yaml, which files of software extend.
+/// configs/software/shared.yaml, which the other files of configs/software extend.
 KnownFile shared_software();
 
 std::vector<std::string> names_of(std::span<const KnownFile> files);
-/// nullptr for an unknown name.
+/// The file with this name; nullptr if there is none.
 const KnownFile* find_known(std::span<const KnownFile> files, std::string_view name);
 
-// Reads the figures of a device and of software, by name or from a file.
+// Reads the figures of a device or of software, by name or from a file.
 
-/// Adds each mistake of `text`, YAML of the form in docs/planning.md, to `diagnostics`; `name` is
-/// the file's in their places. The figures are usable only if there is none.
+/// Parses `text`, YAML of the form in docs/planning.md. Adds each mistake to `diagnostics`, with
+/// `name` as the name of the file. The figures are usable only if there is no mistake.
 DeviceFigures read_device(std::string_view text, const std::string& name, Diagnostics& diagnostics);
 SoftwareFigures read_software(std::string_view text, const std::string& name,
                               Diagnostics& diagnostics);
@@ -156,16 +156,16 @@ SoftwareFigures read_software(std::string_view text, const std::string& name,
 /// YAML that read_device reads back to the same figures.
 std::string write_device(const DeviceFigures& device);
 
-/// The text that cluster.device or cluster.software names: of a known file, or `file_text`, which
-/// was read from a file of this name. "": there is neither.
+/// The text of cluster.device or cluster.software: that of a known file, or of the file that was
+/// read with the configuration; "" if there is neither.
 std::string_view device_text(const ClusterConfig& cluster);
 std::string_view software_text(const ClusterConfig& cluster);
 
-/// Whether cluster.device names a device of CUDA whose file has no mistakes.
+/// Whether cluster.device names a CUDA device whose file has no mistakes.
 bool names_gpu(const ClusterConfig& cluster);
 
-/// Fills in ClusterConfig::device_text and software_text where the names are those of files that
-/// `around` can load.
+/// Loads the files named by cluster.device and cluster.software, if `around` can load them, into
+/// ClusterConfig::device_text and software_text.
 void load_figures(ClusterConfig& cluster, const Surroundings& around);
 
 }  // namespace trainctl

@@ -21,7 +21,7 @@
 
 namespace trainctl {
 
-// The part of the JSON Schema that makes editors accept upstream spellings.
+// Extends the JSON Schema so that editors accept upstream spellings.
 
 namespace {
 
@@ -33,7 +33,7 @@ std::string described(const UpstreamKey& row) {
   return text;
 }
 
-/// null says nothing for keys whose default upstream is None.
+/// Allows null for a key whose upstream default is None; null then has no effect.
 void allow_null(Json& property) {
   if (property.contains("enum")) {
     property["enum"].push_back(nullptr);
@@ -47,7 +47,7 @@ void allow_null(Json& property) {
   }
 }
 
-/// One more form of a property.
+/// Allows `other` as a further form of a property.
 void allow(Json& property, const Json& other) {
   const Json description = property["description"];
   property.erase("description");
@@ -59,7 +59,7 @@ void allow(Json& property, const Json& other) {
   property = {{"description", description}, {"anyOf", {other, property}}};
 }
 
-/// The property of a path among those of all sections, or null.
+/// The schema of the value at a path; null if there is none.
 Json property_at(const Json& sections, const std::string& path) {
   const Json* properties = &sections;
   std::size_t start = 0;
@@ -77,10 +77,10 @@ Json property_at(const Json& sections, const std::string& path) {
 
 const Json boolean = {{"type", "boolean"}};
 
-/// The values of an upstream name: those of our key, as its conversion takes them.
+/// The allowed values of an upstream key: those of our key, changed by the key's conversion.
 Json values_of(const UpstreamKey& row, const Json& sections);
 
-/// A map of further rows, in which our own names are accepted too.
+/// A map whose keys have rows of their own; also accepts our names of these keys.
 Json map_of(const UpstreamKey& row, const Json& sections) {
   const Json ours = property_at(sections, std::string(row.path));
   Json properties = ours.is_null() ? Json::object() : ours["properties"];
@@ -129,7 +129,7 @@ Json values_of(const UpstreamKey& row, const Json& sections) {
   return values;
 }
 
-/// The values of a key that is not built: those that ask for nothing.
+/// The allowed values of a key that is not built: only those that ask for nothing.
 Json plain_values(const ForeignKey& row) {
   Json values = {nullptr, "", Json::array(), Json::object()};
   for (const std::string& word : split_words(row.plain)) {
@@ -139,7 +139,7 @@ Json plain_values(const ForeignKey& row) {
   return values;
 }
 
-/// The key as it is written in `section`, "" where it is not.
+/// The name of a row's key inside `section`; "" if it does not belong there.
 std::string key_in(std::string_view section, const UpstreamKey& row) {
   constexpr std::string_view recompute = "recompute.";
   const bool here = section == "parallel" || section == row.section ||
@@ -159,7 +159,7 @@ void add_rows(const std::string& section, Json& properties, const Json& sections
     } else if (section + "." + key == row.path && row.fallback == "null") {
       allow_null(properties[key]);
     } else if (row.path.starts_with(section + "." + key + ".")) {
-      allow(properties[key], boolean);  // a section of ours whose name upstream has for a bool
+      allow(properties[key], boolean);  // our section of that name is a bool upstream
     }
   }
   for (const ForeignKey& row : foreign_keys()) {
@@ -173,7 +173,7 @@ void add_rows(const std::string& section, Json& properties, const Json& sections
   }
 }
 
-/// Sections that may be one word.
+/// Allows a single word for each section that has a short form.
 void add_short_sections(Json& sections) {
   for (auto& [name, section] : sections.items()) {
     const std::string key(short_key(name));
@@ -186,8 +186,8 @@ void add_short_sections(Json& sections) {
   }
 }
 
-/// Adds the upstream names to the properties of the root and of each section in the schema, a JSON
-/// document, each with a description.
+/// Adds the upstream names, with descriptions, to the properties of the root and of each section in
+/// the schema, which is a JSON document.
 std::string with_upstream_names(const std::string& text) {
   Json schema = Json::parse(text);
   Json& sections = schema["properties"];
@@ -224,7 +224,7 @@ void add_range(Json& schema, const Bounds& range) {
   }
 }
 
-/// "byte|sentencepiece:" as a regular expression.
+/// A regular expression for words such as "byte|sentencepiece:".
 std::string pattern_of(std::string_view words) {
   std::string pattern;
   for (const std::string& word : split_words(words)) {
@@ -235,7 +235,7 @@ std::string pattern_of(std::string_view words) {
 
 Json list_of(Json item) { return {{"type", "array"}, {"items", std::move(item)}, {"minItems", 1}}; }
 
-/// A number, or one with a unit as text.
+/// Accepts a number, or a text of a number with a unit.
 Json with_units(Json number, Unit unit) {
   if (unit == Unit::none) return number;
   const char* pattern = unit == Unit::count
@@ -247,14 +247,14 @@ Json with_units(Json number, Unit unit) {
 
 Json whole_from(std::int64_t least) { return {{"type", "integer"}, {"minimum", least}}; }
 
-/// A word as YAML reads it: 0 is a number, and true is not a string.
+/// A word as YAML reads it: 0 is a number, and true is a bool.
 Json json_word(std::string_view word) {
   if (word == "true" || word == "false") return word == "true";
   const bool digits = word.find_first_not_of("0123456789") == std::string_view::npos;
   return digits ? Json(std::stoi(std::string(word))) : Json(word);
 }
 
-/// The words of a choice and their types: where words are whole numbers, 0.0 is none of them.
+/// The words of a choice and their types. An integer type excludes 0.0 where words are integers.
 Json word_schema(std::span<const Word> words) {
   Json types = Json::array();
   Json all = Json::array();
@@ -361,7 +361,7 @@ Json type_schema(const Field& field) {
     add_range(schema, field.range);
     schema = with_units(schema, field.unit);
   } else {
-    // Any scalar is a text: dir: 4 is the directory 4.
+    // YAML reads any scalar as a text here: `dir: 4` means the directory 4.
     schema["type"] = {"string", "number", "boolean"};
     if (!field.string_words.empty()) schema["type"] = "string";
     if (field.range.has_least()) schema["minLength"] = number_or_whole(field.range.least);
@@ -370,11 +370,11 @@ Json type_schema(const Field& field) {
   return schema;
 }
 
-/// `path`: of its keys, "" or ends in ".".
+/// `path` is the prefix of the section's keys: "" or ending in ".".
 template <class Section>
 Json section_schema(const Section& value, const std::string& path);
 
-/// The visitor that describes one section.
+/// The visitor that writes the schema of one section.
 class SchemaWriter {
  public:
   explicit SchemaWriter(std::string path) : path_(std::move(path)) {}
@@ -434,7 +434,7 @@ class SchemaWriter {
     if (asks) {
       required_.push_back(field.key);
     } else {
-      schema["type"] = {"object", "null"};  // a section without keys
+      schema["type"] = {"object", "null"};  // null means a section without keys
     }
     add(field, std::move(schema));
   }
@@ -474,10 +474,10 @@ class SchemaWriter {
     return ways;
   }
 
-  std::string path_;  // "" or ends in "."
+  std::string path_;  // prefix of the keys: "" or ends in "."
   Json properties_ = Json::object();
   Json required_ = Json::array();
-  Json ways_ = Json::array();  // one for each key that others may give
+  Json ways_ = Json::array();  // alternatives for each required key that other keys may determine
 };
 
 template <class Section>

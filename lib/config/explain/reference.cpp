@@ -29,14 +29,14 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// A default as JSON where it is one, else the word.
+/// A default as JSON if it is valid JSON, else as a string.
 Json json_of(std::string_view yaml) { return Json::accept(yaml) ? Json::parse(yaml) : Json(yaml); }
 
 void append(std::string& note, const std::string& sentence) {
   note += (note.empty() ? "" : " ") + sentence;
 }
 
-/// The note of the row, and what the standing of its place has to add.
+/// The note of the row, extended by the status of its path.
 std::string note_of(const UpstreamKey& row) {
   std::string note;
   if (row.deprecated()) note = formatted("Deprecated: write {}.", row.replacement);
@@ -134,7 +134,7 @@ namespace {
 
 using detail::code;
 
-/// "**required**, or tokens"
+/// Text such as "**required**, or tokens".
 std::string required_text(const Field& field) {
   std::string text = "**required**";
   for (std::string keys : split_words(field.given_by)) {
@@ -145,7 +145,7 @@ std::string required_text(const Field& field) {
   return text;
 }
 
-/// The visitor that writes one section's table; nested sections follow it.
+/// The visitor that writes the table of a section, followed by those of nested sections.
 class TableWriter {
  public:
   explicit TableWriter(std::string path) : path_(std::move(path)) {}
@@ -245,17 +245,17 @@ std::string reference_markdown() {
 
 namespace {
 
-struct Row {  // of one key or section
+struct Row {  // a key or a section
   std::string path;
   std::string meaning;
   bool is_section = false;
-  std::string value{};  // as YAML; "" where an optional is not given
+  std::string value{};  // YAML text; "" if an optional value is not given
   std::string type{};
   std::string allowed{};
-  std::string unset{};  // what holds without the key
+  std::string unset{};  // the value in effect without the key
 };
 
-/// Describes every key of the schema with the values of one configuration.
+/// Collects a Row for every key of the schema, with the values of one configuration.
 struct RowCollector {
   std::vector<Row>& rows;
 
@@ -301,7 +301,7 @@ struct RowCollector {
   Row& add(const std::string& path, const Field& field) {
     return rows.emplace_back(Row{.path = path, .meaning = meaning_of(path, field)});
   }
-  /// Without Markdown's marks.
+  /// Removes Markdown's marks for code.
   static std::string plain(std::string text) {
     std::erase(text, '`');
     return text;
@@ -377,7 +377,7 @@ std::string default_text(const Row& row, const Row& fallback) {
   return row.unset.empty() ? fallback.value : row.unset;
 }
 
-/// The lines about a key that do not depend on a configuration.
+/// The lines of a key's description that do not depend on a configuration.
 std::string described(const Row& row, const Row& fallback) {
   return line("meaning", row.meaning) + line("type", row.type) + line("allowed", row.allowed) +
          line("default", default_text(row, fallback)) + line("upstream", upstream_of(row.path)) +

@@ -1,4 +1,4 @@
-// Command lines and shell scripts.
+// Reads command lines and shell scripts, and files of Python assignments or TOML.
 
 #include <algorithm>
 #include <cctype>
@@ -12,16 +12,16 @@
 namespace trainctl {
 namespace {
 
-constexpr std::size_t max_word = 4096;  // a variable may be made of others
+constexpr std::size_t max_word = 4096;  // limit for variables that contain each other
 
-/// A word of a shell text, or the end of a line or list.
+/// A word of a shell text, or a mark for the end of a line or list.
 struct ShellWord {
   std::string text;
   Span span;
   bool ends = false;
 };
 
-/// Splits a shell text into words. Quotes go, comments and joined lines too.
+/// Splits a shell text into words: removes quotes and comments, and joins continued lines.
 class ShellWords {
  public:
   explicit ShellWords(const std::string& text) : text_(text) {}
@@ -119,7 +119,7 @@ bool begins_name(char c) {
   return is_name_character(c) && std::isdigit(static_cast<unsigned char>(c)) == 0;
 }
 
-/// Whether the value depends on how the script is started: "$1", "$(hostname)", "$((2*N))".
+/// Whether the value is known only when the script is started: "$1", "$(hostname)", "$((2*N))".
 bool is_given_at_start(const std::string& text) {
   for (std::size_t i = text.find('$'); i < text.size(); i = text.find('$', i + 1)) {
     const std::size_t name = i + (i + 1 < text.size() && text[i + 1] == '{' ? 2 : 1);
@@ -128,7 +128,7 @@ bool is_given_at_start(const std::string& text) {
   return false;
 }
 
-/// Puts the values of known variables in; others keep the form ${NAME}, and "$1" becomes ${ARG1}.
+/// Replaces known variables by their values; others become ${NAME}, and "$1" becomes ${ARG1}.
 std::string expanded(const std::string& text, const std::map<std::string, std::string>& variables) {
   std::string result;
   for (std::size_t i = 0; i < text.size() && result.size() < max_word; ++i) {
@@ -156,7 +156,7 @@ bool is_option(const std::string& word) {
   return second == '-' ? word.size() > 2 : std::isalpha(static_cast<unsigned char>(second)) != 0;
 }
 
-/// NAME=value, which sets a variable.
+/// Sets a variable if the word is NAME=value; returns whether it is.
 bool set_variable(const std::string& word, std::map<std::string, std::string>& variables) {
   const std::size_t equals = word.find('=');
   if (equals == std::string::npos || equals == 0) return false;
@@ -166,7 +166,7 @@ bool set_variable(const std::string& word, std::map<std::string, std::string>& v
     return false;
   }
   const std::string value = word.substr(equals + 1);
-  // A reader of the result knows such a variable by its name.
+  // A variable known only at the start keeps its name in the result, for the reader.
   if (!is_given_at_start(value)) variables[word.substr(0, equals)] = expanded(value, variables);
   return true;
 }
@@ -175,7 +175,7 @@ bool holds_options(const std::string& word, const std::map<std::string, std::str
   return trimmed(expanded(word, variables)).starts_with("--");
 }
 
-/// NAME=value. Older scripts keep all their options in such values.
+/// Handles NAME=value; reads the options that older scripts keep in such values.
 void take_variable(const ShellWord& word, std::map<std::string, std::string>& variables,
                    std::vector<ForeignValue>& values) {
   if (!set_variable(word.text, variables)) return;
@@ -193,7 +193,7 @@ void take_variable(const ShellWord& word, std::map<std::string, std::string>& va
 std::vector<ForeignValue> read_arguments(const std::string& text) {
   std::vector<ForeignValue> values;
   std::map<std::string, std::string> variables;
-  bool open = false;  // the last option takes the words that follow
+  bool open = false;  // the last option still takes words
   for (const ShellWord& word : ShellWords(text).read()) {
     if (values.size() >= max_foreign_values) break;
     if (word.ends) {
@@ -215,7 +215,7 @@ std::vector<ForeignValue> read_arguments(const std::string& text) {
         if (!part.empty()) values.back().words.push_back(std::move(part));
       }
     } else {
-      open = false;  // "${MODEL_ARGS[@]}", whose options stand elsewhere
+      open = false;  // such as "${MODEL_ARGS[@]}", whose options are read elsewhere
     }
   }
   for (ForeignValue& value : values) value.is_list = value.words.size() > 1;
@@ -234,7 +234,7 @@ bool is_name_character(char c) {
 
 namespace {
 
-/// The product of "5 * 8", as text; the text itself where it is none.
+/// The product of a text such as "5 * 8", as text; other text is returned unchanged.
 std::string product(const std::string& text) {
   std::int64_t result = 1;
   for (const std::string& factor : split_at(text, '*')) {
@@ -248,7 +248,7 @@ std::string product(const std::string& text) {
   return text.find('*') == std::string::npos ? text : std::to_string(result);
 }
 
-/// Without the comment behind it; a # in quotes is none.
+/// The line without a comment at its end; a # in quotes does not begin one.
 std::string without_comment(const std::string& line) {
   char quote = '\0';
   for (std::size_t i = 0; i < line.size(); ++i) {
@@ -292,7 +292,7 @@ void read_literal(std::string text, ForeignValue& value) {
   value.is_code = !is_number && text != "true" && text != "false" && text != "None";
 }
 
-/// The lines of a text with their numbers.
+/// Calls `take(line, number)` for each line of a text; numbers start at 1.
 template <class Take>
 void each_line(const std::string& text, Take take) {
   int number = 0;
@@ -303,7 +303,7 @@ void each_line(const std::string& text, Take take) {
   }
 }
 
-/// `key = literal`; false where the line is something else.
+/// Reads `key = literal`; returns false for other lines.
 bool read_assignment(const std::string& line, int number, const std::string& table,
                      std::vector<ForeignValue>& values) {
   const std::size_t equals = line.find('=');
@@ -319,7 +319,7 @@ bool read_assignment(const std::string& line, int number, const std::string& tab
   const int column = static_cast<int>(line.find_first_not_of(" \t")) + 1;
   value.span = {0, number, column, column + static_cast<int>(key.size())};
   read_literal(line.substr(equals + 1), value);
-  if (option) value.is_code = false;  // a shell's words need no quotes
+  if (option) value.is_code = false;  // words of a shell need no quotes
   values.push_back(std::move(value));
   return true;
 }

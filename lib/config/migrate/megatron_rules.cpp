@@ -1,4 +1,4 @@
-// Rules for Megatron-LM's arguments: experts, layers that differ, Muon, and defaults.
+// Rules for Megatron-LM's arguments: experts, layers of different kinds, Muon, and defaults.
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@
 namespace trainctl {
 namespace {
 
-/// An argument that is a number, or a list with a number for each layer.
+/// A Megatron argument that is a number, or a list with a number for each layer.
 struct MegatronMarks {
   std::int64_t every = 0;            // 0: a list, or nothing
   std::vector<std::int64_t> list{};  // of 0 and 1
@@ -35,7 +35,7 @@ void refuse(Migration& m, const std::string& argument, const std::string& messag
   m.refuse("moe", "--" + argument + ": " + message, help, "not-built");
 }
 
-/// The first word of an argument that may be a list of several.
+/// The first word of an argument; refuses an argument with several words.
 std::string only_word(Migration& m, const char* argument, const std::string& otherwise) {
   const ForeignValue* given = m.given(argument);
   if (given == nullptr || given->words.empty()) return otherwise;
@@ -45,7 +45,7 @@ std::string only_word(Migration& m, const char* argument, const std::string& oth
   return given->words.front();
 }
 
-/// One of Megatron's losses, and the tokens that it counts over.
+/// Sets the load-balancing loss and the group of tokens over which it counts.
 void settle_balance(Migration& m, double sequence, double micro_batch) {
   const std::string type = only_word(m, "moe-router-load-balancing-type", "aux_loss");
   const std::string factor = only_word(m, "moe-aux-loss-coeff", "0");
@@ -79,7 +79,7 @@ void settle_balance(Migration& m, double sequence, double micro_batch) {
   }
 }
 
-/// The tokens of a rank in a micro-batch share a capacity.
+/// Sets the capacity, which the tokens of a rank in a micro-batch share.
 void settle_capacity(Migration& m, double sequence, double micro_batch) {
   if (m.number("moe-expert-capacity-factor", 0) <= 0) {
     m.remove("moe.capacity_factor");
@@ -115,7 +115,7 @@ void settle_capacity(Migration& m, double sequence, double micro_batch) {
   }
 }
 
-/// Each so many-th layer, or all behind the first dense ones. Another list is returned.
+/// Gives every n-th layer, or all after the first dense ones, experts. Returns any other list.
 std::vector<std::int64_t> settle_frequency(Migration& m) {
   const MegatronMarks marks = read_megatron_marks(m, "moe-layer-freq");
   if (marks.every > 0) {
@@ -136,11 +136,11 @@ std::vector<std::int64_t> settle_frequency(Migration& m) {
   return {};
 }
 
-/// Settles the experts, once the sizes and the layout are known. Returns 1 for each layer with
-/// experts and 0 for others if no key of moe can say which they are, else an empty list.
+/// Sets the keys of experts, once sizes and layout are set. If no key of moe can say which layers
+/// have experts, returns 1 (experts) or 0 for each layer, else an empty list.
 std::vector<std::int64_t> settle_megatron_experts(Migration& m) {
   if (!m.at("moe.num_experts")) {
-    if (m.at("moe")) m.remove("moe");  // Megatron looks at none of it without --num-experts
+    if (m.at("moe")) m.remove("moe");  // without --num-experts Megatron ignores these
     return {};
   }
   put_defaults(m, expert_defaults);
@@ -159,17 +159,17 @@ std::vector<std::int64_t> settle_megatron_experts(Migration& m) {
   return routed;
 }
 
-// Megatron-LM's layers that differ: experts, windows and RoPE in some of them.
+// Layers of different kinds in Megatron-LM: some have experts, windows or RoPE.
 
 constexpr std::size_t max_numbers = 10'000;
-constexpr int deepest = 16;  // parentheses inside each other
+constexpr int deepest = 16;  // nested parentheses
 
-/// A list as Megatron evaluates it, "([0]*3+[1])*2" or "[0,1,0]"; lists of numbers only.
+/// A list of numbers as Megatron evaluates it: "([0]*3+[1])*2" or "[0,1,0]".
 class ListReader {
  public:
   explicit ListReader(const std::string& text) : text_(text) {}
 
-  /// Nothing for other text.
+  /// The list; none if the text is not such a list.
   std::optional<std::vector<std::int64_t>> read() {
     std::vector<std::int64_t> all = sum(0);
     if (at_ != text_.size() || all.empty()) fails_ = true;
@@ -253,14 +253,14 @@ MegatronMarks read_megatron_marks(Migration& m, const char* argument) {
   return marks;
 }
 
-/// Kinds of layers, after the window is there. `routed`: of each layer 1 if it has experts, where
-/// no key of moe says it.
+/// Sets the kinds of layers, after the sliding window is set. `routed`: the result of
+/// settle_megatron_experts.
 void settle_megatron_layers(Migration& m, const std::vector<std::int64_t>& routed) {
   const MegatronMarks still = read_megatron_marks(m, "no-rope-freq");
   const MegatronMarks slides = read_megatron_marks(m, "window-attn-skip-freq");
   const double wide = m.number_at("model.sliding_window", 0);
   const double deep = m.number_at("model.num_layers", 0);
-  // Sizes outside of these bounds are refused by another rule.
+  // Another rule refuses sizes outside of these bounds.
   if (!(deep >= 1 && deep <= max_numbers) || !(wide >= 0 && wide <= 1 << 30)) return;
   const auto window = static_cast<std::int64_t>(wide);
   const auto layers = static_cast<std::size_t>(deep);
@@ -288,7 +288,7 @@ void settle_megatron_layers(Migration& m, const std::vector<std::int64_t>& route
   m.put("model.layer_pattern", write_pattern(keys), "in their order");
 }
 
-// Megatron-LM's Muon, and what its arguments say of single parameters: entries of optimizer.groups.
+// Megatron-LM's Muon and its arguments about single parameters, as entries of optimizer.groups.
 
 constexpr Default muon_defaults[] = {
     {"optimizer.muon.momentum", "0.9"}, {"optimizer.muon.nesterov", "false"},
@@ -311,7 +311,7 @@ constexpr MuonTriple cubic5[] = {{3.3656576, -3.3420992, 0},
                                  {2.4418906, -1.2764040, 0},
                                  {2.2230472, -0.9630650, 0}};
 
-/// A set of --muon-coefficient-type: one of ours, or its triples.
+/// A set of --muon-coefficient-type: the name of our set, or its triples.
 struct CoefficientSet {
   std::string_view name, ours;
   std::span<const MuonTriple> list;
@@ -339,12 +339,12 @@ int list_node(Migration& m, const std::vector<int>& items) {
   return m.tree().add_node(std::move(list));
 }
 
-/// An entry of optimizer.groups: the settings that arguments give to some parameters.
+/// An entry of optimizer.groups: settings that arguments give to some parameters.
 struct Group {
   std::vector<std::string> match;
   std::string type{};
   double lr_mult = 1;
-  bool decays = false;  // though it is a vector
+  bool decays = false;  // weight decay also applies to vectors
 };
 
 int group_node(Migration& m, const Group& group) {
@@ -362,8 +362,8 @@ int group_node(Migration& m, const Group& group) {
   return m.tree().add_node(std::move(map));
 }
 
-/// The learning rate of the embedding and the output layer, as a multiple of the rate of all other
-/// parameters. Both schedules must have one shape.
+/// The learning rate of the embedding and the output layer as a multiple of the rate of the other
+/// parameters. Both schedules must have the same shape.
 double decoupled_rate(Migration& m) {
   const ForeignValue* given = m.given("decoupled-lr");
   if (given == nullptr) return 1;
@@ -396,7 +396,7 @@ std::vector<Group> groups_of(Migration& m, bool muon) {
   if (m.flag("untie-embeddings-and-output-weights")) vocabulary.emplace_back("head.weight");
   add({.match = vocabulary, .type = rest, .lr_mult = decoupled_rate(m)});
   const bool decays = m.flag("apply-wd-to-qk-layernorm");
-  if (m.flag("qk-layernorm") && !m.flag("qk-l2-norm")) {  // l2 has no weights
+  if (m.flag("qk-layernorm") && !m.flag("qk-l2-norm")) {  // l2 norms have no weights
     add({.match = {"*.q_norm.weight", "*.k_norm.weight"}, .type = rest, .decays = decays});
   }
   add({.match = {"*norm*"}, .type = rest});
@@ -421,7 +421,7 @@ void put_groups(Migration& m, bool muon) {
   m.put_list("optimizer.groups", list_node(m, nodes), "what Megatron does with these");
 }
 
-/// The triples of all steps, since a list of ours does not begin again.
+/// Writes the triples of all steps, since our lists do not restart after the last triple.
 void put_triples(Migration& m, const ForeignValue& given, const CoefficientSet& set, int steps) {
   const int length = static_cast<int>(set.list.size());
   if (steps % length != 0) {
@@ -450,13 +450,13 @@ void settle_coefficients(Migration& m) {
     return m.refuse(*given, "its coefficients are not known",
                     "give a set by name, and write the list as optimizer.muon.coefficients");
   }
-  // Numbers outside of these bounds are refused when optimizer.muon.steps is checked.
+  // Other numbers are refused when optimizer.muon.steps is checked.
   const double steps = std::clamp(m.number("muon-num-ns-steps", 5), 1.0, 1000.0);
   if (!set->list.empty()) return put_triples(m, *given, *set, static_cast<int>(steps));
   m.put("optimizer.muon.coefficients", std::string(set->ours), "muon-coefficient-type " + name);
 }
 
-/// linear_fc1 is gate over up as one matrix; linear_qkv is split unless that is switched off.
+/// Gate and up form one matrix, linear_fc1; linear_qkv is split unless that is switched off.
 void settle_items(Migration& m) {
   if (m.flag("muon-no-split-qkv") && m.flag("attention-output-gate")) {
     return m.refuse(*m.given("muon-no-split-qkv"),
@@ -491,7 +491,7 @@ void settle_muon(Migration& m) {
   }
 }
 
-/// qk-clip holds for every optimizer. The two other arguments count only if it is given.
+/// qk-clip applies to every optimizer; the two other arguments have no effect without it.
 void settle_clipping(Migration& m) {
   if (m.flag("qk-clip")) return m.put_default("optimizer.qk_clip_threshold", "100");
   for (const auto& [key, path] : {std::pair("qk-clip-threshold", "optimizer.qk_clip_threshold"),
@@ -502,7 +502,7 @@ void settle_clipping(Migration& m) {
   }
 }
 
-/// Settles the optimizer and the groups of parameters, once the model is known.
+/// Sets the optimizer and the groups of parameters, after the model is set.
 void settle_megatron_optimizer(Migration& m) {
   const ForeignValue* given = m.given("optimizer");
   if (given != nullptr && !m.at("optimizer.type")) {
@@ -519,7 +519,7 @@ void settle_megatron_optimizer(Migration& m) {
   put_groups(m, muon);
 }
 
-// Megatron-LM's pretrain_gpt.py: what several arguments say together, and its defaults.
+// Rules of Megatron-LM's pretrain_gpt.py that combine several arguments, and its defaults.
 
 constexpr Default megatron_defaults[] = {
     {"model.hidden_dropout", "0.1"},    {"model.embedding_dropout", "0.1"},
@@ -527,8 +527,8 @@ constexpr Default megatron_defaults[] = {
     {"train.validate_every", "1000"},   {"log.every", "100"},
 };
 
-/// Arguments for another model than the two families, whatever the others are; the values after
-/// them ask for nothing.
+/// Arguments of models outside the two families, whatever the other arguments are, each with the
+/// value that asks for nothing.
 constexpr std::pair<const char*, std::string_view> of_other_models[] = {
     {"multi-latent-attention", ""},
     {"q-lora-rank", ""},
@@ -551,7 +551,7 @@ void refuse_other_models(Migration& m) {
   }
 }
 
-/// The switch has the factor 8 unless another is given; the factor alone does nothing.
+/// --use-rope-scaling has the factor 8 unless another is given; a factor alone has no effect.
 void settle_rope_scaling(Migration& m) {
   if (m.flag("use-rope-scaling")) {
     m.put("model.rope_scaling.factor", m.text("rope-scaling-factor", "8"), "use-rope-scaling");
@@ -560,7 +560,7 @@ void settle_rope_scaling(Migration& m) {
   }
 }
 
-/// Both families at once would be another model.
+/// Refuses arguments that mix both families.
 void settle_megatron_family(Migration& m) {
   m.put_default("model.family", "gpt2");
   if (m.at("model.family") != "llama") return;
@@ -584,15 +584,15 @@ void settle_megatron_family(Migration& m) {
   }
 }
 
-/// Without an argument that says otherwise, Megatron's MLP has GELU and no gate.
+/// Unless an argument says otherwise, Megatron's MLP has GELU and no gate.
 void settle_megatron_mlp(Migration& m) {
   if (m.at("model.family") != "llama" || m.flag("swiglu")) return;
-  if (m.flag("quick-geglu")) return;  // gated as llama is
+  if (m.flag("quick-geglu")) return;  // gated like the MLP of llama
   m.put("model.gated_linear_unit", "false", "without --swiglu");
   m.put_default("model.activation", "gelu");
 }
 
-/// Megatron's window is the keys before the query and those after it, which is none of them here.
+/// Megatron's window counts keys before the query and keys after it; the latter must be 0 here.
 void settle_megatron_window(Migration& m) {
   const ForeignValue* given = m.given("window-size");
   if (given == nullptr) return;
@@ -638,7 +638,7 @@ int number_node(Migration& m, double value) {
   return m.tree().add_node(std::move(number));
 }
 
-/// The batches of the steps; one size without --rampup-batch-size.
+/// The batch sizes of the steps; one size without --rampup-batch-size.
 std::vector<RampPart> carry_ramp(Migration& m, double batch) {
   TrainConfig train;
   train.global_batch_size = static_cast<std::int64_t>(batch);
@@ -694,7 +694,7 @@ void settle_megatron_lengths(Migration& m) {
   }
 }
 
-/// "path", or "weight path weight path".
+/// Sets a path, or a blend given as "weight path weight path".
 void carry_paths(Migration& m, const char* key, const std::string& path) {
   const ForeignValue* given = m.given(key);
   if (given == nullptr || given->words.empty()) return;

@@ -25,14 +25,14 @@ bool is_section(const std::string& path) {
   return known != nullptr && known->is_section;
 }
 
-/// A key of the file as it was: where it and what is below it stand.
+/// A key of the old file, by its line: whether it is a map, and the last line of its contents.
 struct OldKey {
   bool is_map = false;
   int last_line = 0;
 };
 using OldKeys = std::map<int, OldKey>;
 
-/// The last line below `map`; each map is looked at once, whatever the aliases.
+/// Collects the keys below `map`, each map once despite aliases. Returns their last line.
 int collect(const YamlTree& tree, int map, OldKeys& keys, std::set<int>& seen) {
   int last = 0;
   if (!seen.insert(map).second) return last;
@@ -48,7 +48,7 @@ int collect(const YamlTree& tree, int map, OldKeys& keys, std::set<int>& seen) {
   return last;
 }
 
-/// A section that was created for one of its keys has that key's position, but not its comments.
+/// Removes the position of sections that were created for a key: comments belong only to the key.
 void unplace_made_sections(YamlTree& tree, int map, const OldKeys& old) {
   for (YamlEntry& entry : tree.node(map).entries) {
     const auto key = old.find(entry.key_span.line);
@@ -66,7 +66,7 @@ void collect_lines(const YamlTree& tree, int map, std::set<int>& lines, std::set
   }
 }
 
-/// The comments of a section that went away move to the first of its keys that stayed.
+/// Moves the comments of a removed section to the first of its keys that remains.
 void move_comments(Comments& comments, const OldKeys& old, const std::set<int>& lines) {
   for (const auto& [line, key] : old) {
     if (lines.contains(line) || !key.is_map) continue;
@@ -80,8 +80,8 @@ void move_comments(Comments& comments, const OldKeys& old, const std::set<int>& 
   }
 }
 
-/// Reports the keys that the schema does not have, with the reader's help. A file that includes
-/// others may be a part of a configuration; all of its keys must be known still.
+/// Reports unknown keys, with the reader's help. All keys must be known, even in a file that
+/// includes others and may be a part of a configuration.
 void report_unknown(std::string_view text, const std::string& name, Diagnostics& diagnostics) {
   const ReadResult read = read_config_text(text, name, {});
   for (const Diagnostic& diagnostic : read.diagnostics.list()) {
@@ -93,8 +93,8 @@ void report_unknown(std::string_view text, const std::string& name, Diagnostics&
   }
 }
 
-/// Whether an error stops the migration: a contradiction and a key that would be lost do. A value
-/// that is refused is only left out.
+/// Whether an error stops the migration: a contradiction or a key that would be lost. A refused
+/// value is only left out.
 bool stops(const Diagnostic& diagnostic) {
   return diagnostic.severity == Severity::error &&
          (diagnostic.code == "two-spellings" || diagnostic.code == "duplicate-key" ||
@@ -182,7 +182,7 @@ ForeignValue value_of(const YamlTree& tree, const YamlEntry& entry) {
   return value;
 }
 
-/// JSON is YAML.
+/// Reads JSON or YAML; JSON is a subset of YAML.
 std::vector<ForeignValue> read_json_or_yaml(YamlTree& tree, const std::string& text,
                                             Diagnostics& diagnostics) {
   std::vector<ForeignValue> values;
@@ -212,7 +212,7 @@ std::vector<ForeignValue> read_values(Project project, YamlTree& tree, const std
   return read_arguments(text);
 }
 
-/// The keys of a map, which may be "", as keys of a section.
+/// Adds the keys of the map in `map`, which may be "", to a section.
 void put_section(Migration& migration, const std::string& section, const std::string& map,
                  int index, Diagnostics& diagnostics) {
   YamlTree& tree = migration.tree();
@@ -223,8 +223,8 @@ void put_section(Migration& migration, const std::string& section, const std::st
   }
 }
 
-/// The keys of a model's config.json, which are read together. Other programs have a key of that
-/// name in their YAML.
+/// Reads the keys of a model's config.json together. Returns false for other files: YAML files of
+/// other programs may also have a key model_type.
 bool take_model(Migration& migration, const std::string& text, const std::string& name,
                 std::vector<ForeignValue>& values, Diagnostics& diagnostics) {
   const bool is_model = std::any_of(values.begin(), values.end(), [](const ForeignValue& value) {
@@ -248,13 +248,13 @@ bool take_model(Migration& migration, const std::string& text, const std::string
   return true;
 }
 
-/// Whether a value is something else than a number where one is asked for, or none that can be.
+/// Whether the code means a value of a wrong type, out of range, or not among the words.
 bool is_bad_value(const std::string& code) {
   return code == "wrong-type" || code == "out-of-range" || code == "bad-word";
 }
 
-/// Reports why the new file cannot be used yet: values of the old file that are not allowed, and
-/// required keys that it does not give.
+/// Reports what prevents the use of the new file: values of the old file that are not allowed, and
+/// missing required keys.
 void report_unready(const std::string& text, Diagnostics& diagnostics) {
   const ReadResult read = read_config_text(text, "", {}, {.load = {}, .variable = {}});
   for (const Diagnostic& one : read.diagnostics.list()) {
@@ -274,7 +274,7 @@ struct TextPlace {
   int column = 1;
 };
 
-/// The first byte that a terminal might obey and no text has.
+/// The first control character, which a terminal might obey; none in a normal text.
 std::optional<TextPlace> find_control(std::string_view text) {
   TextPlace place;
   for (const char letter : text) {

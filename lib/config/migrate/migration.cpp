@@ -1,5 +1,5 @@
-// nanoGPT, torchtitan, llm.c and Hugging Face: what several keys say together, and the defaults
-// that differ from ours.
+// Rules of nanoGPT, torchtitan, llm.c and Hugging Face that combine several keys, and their
+// defaults that differ from ours.
 
 #include "config/migrate/migration.h"
 
@@ -15,7 +15,7 @@
 namespace trainctl {
 namespace {
 
-// nanoGPT: train.py's values, which a file in config/ and the command line replace.
+// nanoGPT: defaults of train.py, which a file in config/ and the command line override.
 
 constexpr Default nanogpt_defaults[] = {
     {"model.family", "gpt2"},
@@ -100,7 +100,7 @@ void settle_nanogpt(Migration& m) {
   }
 }
 
-// torchtitan.
+// Rules of torchtitan.
 
 constexpr Default torchtitan_defaults[] = {
     {"model.seq_length", "2048"},      {"train.steps", "10000"},
@@ -130,7 +130,7 @@ void put_sizes(Migration& m, const Table& table, const std::string& flavor) {
   }
 }
 
-/// The part of the steps at the end in which the rate falls; without it, all after the warm-up.
+/// Sets the decay: the last part of the steps, or all steps after the warm-up if it is not given.
 void settle_torchtitan_rate(Migration& m) {
   const double rate = m.number("optimizer.lr", 8e-4);
   const double factor = m.number("lr_scheduler.min_lr_factor", m.number("lr_scheduler.lr_min", 0));
@@ -145,7 +145,7 @@ void settle_torchtitan_rate(Migration& m) {
         "decay_ratio x steps");
 }
 
-/// With pipeline stages a local batch is several micro-batches.
+/// Sets the micro-batch size: with pipeline stages a local batch is several micro-batches.
 void settle_torchtitan_batch(Migration& m) {
   const double local = m.number("training.local_batch_size", m.number("training.batch_size", 8));
   const bool stages = m.number("parallelism.pipeline_parallel_degree", 1) > 1;
@@ -189,7 +189,7 @@ void settle_torchtitan(Migration& m) {
   put_defaults(m, torchtitan_defaults);
 }
 
-// llm.c's train_gpt2cu.
+// Rules of llm.c's train_gpt2cu.
 
 constexpr Default llmc_defaults[] = {
     {"model.preset", "gpt2-124m"},   {"model.seq_length", "1024"},
@@ -219,7 +219,7 @@ void settle_llmc(Migration& m) {
   if (m.number("-z", 0) == 1) shard_optimizer(m, "-z 1");
 }
 
-// Hugging Face's TrainingArguments.
+// Rules of Hugging Face's TrainingArguments.
 
 constexpr Default hugging_face_defaults[] = {
     {"train.micro_batch_size", "8"},
@@ -228,8 +228,8 @@ constexpr Default hugging_face_defaults[] = {
     {"lr_schedule.max_lr", "5e-5"},
 };
 
-/// Keys of programs that take TrainingArguments and train otherwise than by all weights on texts,
-/// with the values that do not ("|" between them).
+/// Keys of programs with TrainingArguments that ask for other training than of all weights on
+/// texts, each with the values that do not ask for it ("|" between them).
 constexpr std::pair<std::string_view, std::string_view> other_training[] = {
     {"adapter", ""},
     {"finetuning_type", "full"},
@@ -248,7 +248,7 @@ constexpr std::pair<std::string_view, std::string_view> other_training[] = {
     {"neftune_noise_alpha", "0"},
     {"label_smoothing_factor", "0|0.0"}};
 
-/// Refused, and not only named: the run would train something else.
+/// Refuses such keys instead of only listing them: the run would train something else.
 void refuse_other_training(Migration& m) {
   for (const auto& [key, plain] : other_training) {
     const ForeignValue* value = m.written_as(key);
@@ -295,7 +295,7 @@ void shard_optimizer(Migration& m, const std::string& why) {
 
 namespace {
 
-/// The weight decay of torch's and Megatron's SGD goes through the momentum.
+/// torch and Megatron add SGD's weight decay to the gradient, before momentum.
 void settle_decay_form(Migration& m) {
   if (m.at("optimizer.type") != "sgd") return;
   m.put("optimizer.weight_decay_form", "coupled", "SGD adds weight decay to the gradient there");
@@ -308,7 +308,7 @@ void settle(Migration& migration) {
     case Project::torchtitan: return settle_torchtitan(migration);
     case Project::llmc: return settle_llmc(migration);
     case Project::megatron: return settle_megatron(migration);
-    default: break;  // the other projects have hints only
+    default: break;  // other projects have only hints
   }
 }
 
@@ -327,7 +327,7 @@ std::string underscored(std::string key) {
   return key;
 }
 
-/// The row of ModelParallelConfig for an argument of Megatron.
+/// The row of ModelParallelConfig for an argument of Megatron, or nullptr.
 const UpstreamKey* parallel_row(Project project, const std::string& key) {
   if (project != Project::megatron) return nullptr;
   const std::string wanted = underscored(key);
@@ -339,7 +339,7 @@ const UpstreamKey* parallel_row(Project project, const std::string& key) {
   return nullptr;
 }
 
-/// "6e5" as 600000: whole numbers have no exponent here.
+/// "6e5" becomes 600000, since our integers have no exponent.
 std::string our_number(const std::string& text) {
   double value = 0;
   const bool has_form = text.find_first_of("eE.") != std::string::npos;
@@ -547,7 +547,7 @@ void Migration::carry(const ForeignValue& value) {
   if (row == nullptr) return warn("it has no counterpart");
   if (row->paths.empty()) return warn(formatted("not carried: {}", row->note));
   if (row->words.starts_with("#other") || row->words == "#paths")
-    return;  // a rule of its project reads it
+    return;  // a project's rule reads it
   if (value.is_code) return warn("not carried: only plain values are read");
   const auto converted = convert(*row, given);
   if (!converted) return warn(formatted("the value has no counterpart in {}", row->paths));

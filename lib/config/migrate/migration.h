@@ -1,5 +1,5 @@
-// `migrate --from`: another project's file as keys with values, the configuration that grows from
-// it, and the rules of single projects.
+// `migrate --from`: reads another project's file as keys with values, builds our configuration, and
+// applies the rules of each project.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,30 @@
 
 namespace trainctl {
 
-/// The most values that are read of one file.
+/// The most values read from one file.
 inline constexpr std::size_t max_foreign_values = 5000;
 
-/// Without blanks and carriage returns at its ends.
+/// The text without blanks and carriage returns at its ends.
 std::string trimmed(std::string_view text);
 bool is_name_character(char c);
 
-/// One key of such a file with its words; none for a flag.
+/// A key of another project's file with its words; a flag has none.
 struct ForeignValue {
-  std::string key;  // "--num-layers", "-b", "n_layer", "training.steps"
+  std::string key;  // such as "--num-layers", "-b", "n_layer" or "training.steps"
   std::vector<std::string> words;
   bool is_list = false;
-  bool is_code = false;  // an expression, not a literal
-  Span span;             // of the key
+  bool is_code = false;  // the value is an expression, not a literal
+  Span span;             // place of the key
 };
 
-/// Options with what follows them, of a command line or a shell script: comments, line ends behind
-/// a backslash, arrays, quotes, and variables that the script sets. `$NAME` that it does not set
-/// becomes `${NAME}`.
+/// Reads the options of a command line or a shell script with their words. Handles comments, line
+/// continuations, arrays, quotes, and variables that the script sets. A `$NAME` that the script
+/// does not set becomes `${NAME}`.
 std::vector<ForeignValue> read_arguments(const std::string& text);
-/// `name = literal` on lines of their own; products of numbers are literals. Options such as
-/// --n_layer=4 are read too.
+/// Reads lines `name = literal`; products of numbers count as literals. Also reads options such as
+/// --n_layer=4.
 std::vector<ForeignValue> read_assignments(const std::string& text);
-/// Tables and plain values; a key has its table's name before it.
+/// Reads plain values of TOML; the key of a value in a table is "table.key".
 std::vector<ForeignValue> read_toml(const std::string& text);
 
 // A configuration of ours as it grows from a file of another project.
@@ -50,28 +50,28 @@ class Migration {
   Migration(Project project, const std::string& file, std::vector<ForeignValue> values,
             YamlTree& tree, Diagnostics& diagnostics);
 
-  /// Carries over each key by its row; later ones win over earlier ones of the same name.
+  /// Carries over each key by its row of the table; the last of several equal keys wins.
   void carry_rows();
-  /// The last value of a key, by the name in its row; none if it is not given.
+  /// The last value of a key, by the name in its row; none if the file lacks the key.
   const ForeignValue* given(std::string_view key) const;
-  /// The value of a key by its name as written. The key needs no row in other_keys.h.
+  /// The last value of a key by its name as written. The key needs no row in other_keys.h.
   const ForeignValue* written_as(std::string_view key) const;
   std::string text(std::string_view key, const std::string& otherwise = "") const;
   double number(std::string_view key, double otherwise) const;
-  bool flag(std::string_view key) const;  // given, and not false
+  bool flag(std::string_view key) const;  // true if the key is given and is not false
 
-  /// The value that our configuration has at a path so far; nothing if none was put there.
+  /// The present value at a path of our configuration; none if it was not set yet.
   std::optional<std::string> at(const std::string& path) const;
   double number_at(const std::string& path, double otherwise) const;
-  /// Sets a value, in place of another; `why` becomes the comment on its line.
+  /// Sets a value or replaces it; `why` becomes the comment on its line.
   void put(const std::string& path, const std::string& value, const std::string& why);
   void put(const std::string& path, double value, const std::string& why);
-  /// Sets a value as a default of that project, if the path has no value yet.
+  /// Sets a default of the other project, if the path has no value yet.
   void put_default(const std::string& path, const std::string& value);
   void put_list(const std::string& path, int node, const std::string& why);
   void remove(const std::string& path);
   void not_carried(std::string_view key, const std::string& why);
-  /// A key of the file that asks for what is not built.
+  /// Reports a key whose feature is not built.
   void refuse(const ForeignValue& value, const std::string& message, const std::string& help);
   void refuse(const std::string& path, const std::string& message, const std::string& help,
               const char* code = "two-spellings");
@@ -97,12 +97,12 @@ class Migration {
   YamlTree& tree_;
   Diagnostics& diagnostics_;
   Comments comments_;
-  std::map<std::string, const ForeignValue*> from_;  // path -> the key that gave it
+  std::map<std::string, const ForeignValue*> from_;  // path -> key that set it
   int root_ = -1;
   int line_ = 0;
 };
 
-// Rules of single projects: settings that follow from several keys, and defaults that differ from
+// Rules of each project: settings that follow from several keys, and defaults that differ from
 // ours.
 
 struct Default {
@@ -115,12 +115,12 @@ void put_defaults(Migration& migration, const Table& table) {
   for (const Default& row : table) migration.put_default(row.path, row.value);
 }
 
-/// The optimizer's values are sharded; gradients stay whole until the step.
+/// Shards the optimizer's state; gradients are not sharded until the step.
 void shard_optimizer(Migration& migration, const std::string& why);
 
 void settle_megatron(Migration& migration);
 
-/// All rules of migration.project(), after its keys were carried over.
+/// Applies all rules of migration.project(), after carry_rows().
 void apply_project_rules(Migration& migration);
 
 }  // namespace trainctl

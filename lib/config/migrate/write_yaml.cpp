@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::string_view blanks = " \t";
 
-/// Finds where the comment of each line starts, over quotes and block scalars of several lines.
+/// Finds the start of each line's comment, also after quotes and block scalars of several lines.
 class CommentScanner {
  public:
-  /// The offset of the line's comment, npos where there is none.
+  /// The offset of the line's comment; npos if it has none.
   std::size_t comment_of(std::string_view line) {
     const std::size_t indent = line.find_first_not_of(' ');
     if (in_block_) {
@@ -45,7 +45,7 @@ class CommentScanner {
   }
 
   std::size_t scan(std::string_view line) {
-    bool plain = false;  // inside a value without quotes, where quotes mean nothing
+    bool plain = false;  // inside an unquoted value, where quotes have no meaning
     for (std::size_t i = 0; i < line.size(); ++i) {
       const char c = line[i];
       const char next = i + 1 < line.size() ? line[i + 1] : ' ';
@@ -92,7 +92,7 @@ Comments collect_comments(const std::string& text, const std::set<int>& key_line
     start = end + 1;
     const std::size_t at = scanner.comment_of(line);
     const std::string comment(at == std::string_view::npos ? "" : line.substr(at));
-    const bool alone = line.find_first_not_of(blanks) == at;  // a comment or nothing
+    const bool alone = line.find_first_not_of(blanks) == at;  // only a comment, or a blank line
     if (alone && !comment.empty()) {
       (in_header ? result.header : waiting).push_back(comment);
       continue;
@@ -115,9 +115,9 @@ Comments collect_comments(const std::string& text, const std::set<int>& key_line
 namespace {
 
 constexpr std::size_t widest = 96;
-constexpr std::size_t max_bytes = 4 * max_yaml_bytes;  // aliases can make a small tree endless
+constexpr std::size_t max_bytes = 4 * max_yaml_bytes;  // limit: aliases can make trees endless
 
-/// Characters that end or start something inside brackets; those of a variable do not.
+/// Whether a text needs no quotes inside brackets; the braces of a variable need none.
 bool plain_in_brackets(const std::string& text) {
   return text.starts_with("${") || text.find_first_of(",[]{}#:&*!|>'\"%@`") == std::string::npos;
 }
@@ -193,7 +193,7 @@ class TreeWriter {
     }
   }
 
-  /// A value in one line.
+  /// A value as one line.
   std::string value_of(int index, const std::string& path, bool in_brackets) const {
     const YamlNode& node = tree_.node(index);
     switch (node.kind) {
@@ -221,11 +221,11 @@ class TreeWriter {
   }
 
   std::string scalar(const YamlNode& node, const std::string& path, bool in_brackets) const {
-    if (node.expands && node.quoted) return in_quotes(node.scalar);  // its variables stay
+    if (node.expands && node.quoted) return in_quotes(node.scalar);  // its variables are kept
     const bool lines = node.scalar.find('\n') != std::string::npos;
     if (node.quoted || lines) return lines ? in_quotes(node.scalar) : write_value(node.scalar);
     const KnownPath* known = find_known_path(path);
-    if (known != nullptr && known->is_bool) {  // YAML 1.1 also knew True and FALSE
+    if (known != nullptr && known->is_bool) {  // also True and FALSE of YAML 1.1
       std::string word = node.scalar;
       for (char& c : word) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
       if (word == "true" || word == "false") return word;
@@ -233,7 +233,7 @@ class TreeWriter {
     return in_brackets && !plain_in_brackets(node.scalar) ? write_value(node.scalar) : node.scalar;
   }
 
-  /// Takes the comment of a line of the source, so that it is written once.
+  /// Removes and returns the comment of a source line, so that it is written only once.
   template <class Text>
   static Text taken(std::map<int, Text>& comments, int line) {
     const auto found = comments.find(line);

@@ -1,5 +1,5 @@
-// The parts of the reader of MindFormers files: the editor of its tree, its report, its model and
-// Muon.
+// Parts of the reader of MindFormers files: the editor of the YAML tree, the moved and refused
+// values, the model, and Muon.
 #pragma once
 
 #include <cstdint>
@@ -15,24 +15,24 @@ namespace trainctl {
 
 class TreeEditor {
  public:
-  /// `root` is the node of a map.
+  /// `root` is the node of a map in `tree`.
   TreeEditor(YamlTree& tree, int root) : tree_(tree), root_(root) {}
 
-  /// The entry at a path, or nullptr.
+  /// The entry at a dotted path, or nullptr.
   const YamlEntry* find(std::string_view path) const;
   bool has(std::string_view path) const { return find(path) != nullptr; }
-  /// The text of the scalar at a path; "" where there is none.
+  /// The text of the scalar at a path; "" if there is none.
   std::string text(std::string_view path) const;
-  /// The whole number from 1 to a million at a path, `fallback` where the path is absent, none for
-  /// any other value.
+  /// The integer from 1 to 1,000,000 at a path; `fallback` if the path is absent, none for any
+  /// other value.
   std::optional<std::int64_t> count(std::string_view path, std::int64_t fallback) const;
-  /// Whether the value at a path is true; `fallback` where the path is absent.
+  /// Whether the value at a path is true; `fallback` if the path is absent.
   bool flag(std::string_view path, bool fallback) const;
 
   void remove(std::string_view path);
-  /// Puts a node at a path, in place of another; missing sections are created.
+  /// Puts the node `value` at a path or replaces the one there; creates missing sections.
   void put(std::string_view path, const Span& key_span, int value);
-  /// A new scalar.
+  /// Creates a scalar node.
   int scalar(const std::string& text, const Span& span);
 
   YamlTree& tree() { return tree_; }
@@ -44,43 +44,43 @@ class TreeEditor {
   int root_;
 };
 
-/// "true" for True and TRUE, "false" likewise; other text as it is.
+/// "true" for True and TRUE, "false" for False and FALSE; returns other text unchanged.
 std::string plain_word(const std::string& text);
 
-// The values of a MindFormers file, each of which is moved, ignored with a reason, or refused.
+// Values of a MindFormers file: each is moved, ignored with a reason, or refused.
 
-/// Where such a file has its model.
+/// The section of a MindFormers file that describes the model.
 inline const std::string file_model = "model.model_config.";
 
 struct MindformersFile {
   TreeEditor edit;
   Diagnostics& diagnostics;
-  Spellings spellings{};  // of what was moved
+  Spellings spellings{};  // original spellings of moved values
 
-  /// The value at `path` changes nothing here.
+  /// Ignores the value at `path`, which has no effect here, with a warning.
   void ignore(const std::string& path, const std::string& why, const Span& where);
-  /// The value at `path` would change what is trained, and nothing here does the same.
+  /// Refuses the value at `path`, which affects training but has no counterpart here.
   void refuse(const std::string& path, const std::string& what, const std::string& help,
               const Span& where);
-  /// Moves the entry at `from` to `to` with another text.
+  /// Moves the entry at `from` to `to` and replaces its text.
   void move(const std::string& from, const std::string& to, const std::string& text);
-  /// Gives a value that follows from others, at a place; nothing where `to` is there.
+  /// Sets `to` to a value that follows from others; no effect if `to` is already set.
   void give(const std::string& to, const std::string& text, const Span& where);
 };
 
-// Which family the model of a MindFormers file is of.
+// Finds the model family of a MindFormers file.
 
-/// Takes the names of the model (type, model_type, architectures) and the words about its layers
-/// out of model.model_config and writes model.family. The family is never guessed: a file that
-/// describes another network than gpt2 or llama, contradicts itself, or describes neither is
-/// refused. Returns the key of ours that the name of the model switches on, "" for none.
+/// Removes the names of the model (type, model_type, architectures) and the words about its layers
+/// from model.model_config and writes model.family. The family is never guessed: a file is refused
+/// if it names neither gpt2 nor llama, names another network, or contradicts itself. Returns the
+/// key of ours that the model's name switches on; "" if none.
 std::string name_family(MindformersFile& file);
 
-// The model of a MindFormers file as far as several of its keys give one of ours.
+// Keys of our model that several keys of a MindFormers file determine together.
 
-/// The width of the MLP, RoPE's scaling and the experts in model.model_config. (Those of the
-/// section moe_config are rows of upstream.h.) Called when the keys with one counterpart each have
-/// been moved.
+/// Sets the width of the MLP, RoPE scaling and the experts from model.model_config. (The keys of
+/// section moe_config are rows of upstream.h.) Call it after the keys with a single counterpart
+/// have been moved.
 void derive_model(MindformersFile& file);
 
 // Muon in the YAML files of other programs: MindFormers' `optimizer: {type: Muon}` and
@@ -88,10 +88,10 @@ void derive_model(MindformersFile& file);
 
 class MuonOfFile {
  public:
-  /// Moves its keys to our section optimizer, with its defaults where ours differ. Nothing happens
-  /// in files that have neither of both. `is_mindformers`: the file is one of MindFormers.
+  /// Moves the keys of Muon to our section optimizer, with the other program's defaults where ours
+  /// differ. No effect for files without either form. `is_mindformers`: a MindFormers file.
   MuonOfFile(MindformersFile& file, bool is_mindformers);
-  /// The entries of optimizer.groups that follow, once the model has our keys.
+  /// Adds the resulting entries of optimizer.groups, after the model has our keys.
   void give_groups();
 
  private:
@@ -106,7 +106,7 @@ class MuonOfFile {
   MindformersFile& file_;
   Span where_{};
   bool found_ = false;
-  bool decays_all_ = false;  // weight decay also on vectors
+  bool decays_all_ = false;  // weight decay also applies to vectors
 };
 
 }  // namespace trainctl

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view policy_key = "moe_config.routing_policy";
 
-/// Options of TopkRouterV2 that are not built, with the value that asks for nothing.
+/// Options of TopkRouterV2 that are not built, each with the value that switches it off.
 constexpr std::pair<const char*, const char*> only_plain[] = {{"topk_method", "greedy"},
                                                               {"balance_via_topk_bias", "false"},
                                                               {"use_gating_sigmoid", "false"},
@@ -43,7 +43,7 @@ std::string word_at(const YamlTree& tree, int map, std::string_view path) {
 bool is_true(const std::string& word) { return word == "true" || word == "True"; }
 bool is_false(const std::string& word) { return word == "false" || word == "False"; }
 
-/// TopkRouterV2's own options, in one section.
+/// Reads the options in section moe_config that only TopkRouterV2 has.
 class PolicyReader {
  public:
   PolicyReader(YamlTree& tree, int root, int section, Diagnostics& diagnostics)
@@ -88,7 +88,7 @@ class PolicyReader {
     refuse(*given, key, "the value " + plain + " is accepted");
   }
 
-  /// A bool as a word; an empty word leaves it to the defaults.
+  /// Converts a bool to one of two words; an empty word keeps our default.
   void carry_flag(const char* key, const char* ours, const std::string& when_true,
                   const std::string& when_false) {
     const auto given = take(key);
@@ -99,7 +99,7 @@ class PolicyReader {
     if (!value.empty()) put(ours, *given, value);
   }
 
-  /// The loss of experts over a group is ours; those of devices and of what they exchange are not.
+  /// Converts the losses: only the loss of experts over a group is built.
   void carry_losses() {
     const auto types = take("aux_loss_types");
     const auto factors = take("aux_loss_factors");
@@ -130,7 +130,7 @@ class PolicyReader {
     std::erase_if(tree_.node(section_).entries, [&](const YamlEntry& e) { return e.key == key; });
   }
 
-  /// A value of ours at the place of theirs.
+  /// Sets a key of ours, with the position of their entry.
   void put(const std::string& key, const YamlEntry& from, const std::string& text) {
     YamlNode node;
     node.kind = YamlNode::Kind::scalar;
@@ -171,7 +171,7 @@ class PolicyReader {
   Spellings spellings_;
 };
 
-/// The router's own values where moe_config leaves them out.
+/// Sets the router's own defaults where moe_config omits keys.
 class RouterDefaults {
  public:
   RouterDefaults(YamlTree& tree, int root, const Spellings& spellings, Diagnostics& diagnostics)
@@ -204,7 +204,7 @@ class RouterDefaults {
   }
 
  private:
-  /// A whole number at a path; `otherwise` where there is none that can be read.
+  /// The integer at a path; `otherwise` if it is missing or unreadable.
   std::int64_t number(std::string_view path, std::int64_t otherwise) const {
     std::int64_t value = 0;
     const std::string word = word_at(tree_, root_, path);
@@ -225,7 +225,7 @@ class RouterDefaults {
     const auto spelling = spellings_.find(path);
     return spelling != spellings_.end() && spelling->second == key;
   }
-  /// V2 scales only weights that are not divided by a sum.
+  /// V2 applies the scaling factor only to weights that are not normalised.
   void drop_scaling(int moe) {
     const std::string key = "router_topk_scaling_factor";
     const YamlEntry* found = tree_.find(moe, key);
@@ -241,8 +241,8 @@ class RouterDefaults {
                       "", place});
   }
 
-  /// The number of tokens over which the router counts; nothing, with an error, if the file does
-  /// not say it.
+  /// The number of tokens over which the router counts; none, with an error, if the file does not
+  /// give it.
   std::optional<std::int64_t> group_tokens() {
     const std::int64_t tokens = number("train.micro_batch_size", 0) * number("model.seq_length", 0);
     if (!second_) return tokens;
@@ -260,7 +260,7 @@ class RouterDefaults {
     return std::nullopt;
   }
 
-  /// V2 rounds the places of an expert up so that ranks and chunks divide them.
+  /// Rounds the capacity as V2 does: up to a multiple of ranks and chunks.
   void round_capacity(int moe, int defaults, std::int64_t group) {
     const std::int64_t chunks = is_true(word_at(tree_, root_, "moe.comp_comm_parallel"))
                                     ? number("moe.comp_comm_parallel_degree", 2)
@@ -296,7 +296,7 @@ class RouterDefaults {
   YamlTree& tree_;
   int root_;
   const Spellings& spellings_;
-  bool second_ = false;  // TopkRouterV2
+  bool second_ = false;  // the router is TopkRouterV2
   Diagnostics& diagnostics_;
 };
 

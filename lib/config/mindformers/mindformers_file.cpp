@@ -124,7 +124,7 @@ void MindformersFile::give(const std::string& to, const std::string& text, const
   if (!edit.has(to)) edit.put(to, where, edit.scalar(text, where));
 }
 
-// Keys of a MindFormers file that have one key of ours each.
+// Keys of a MindFormers file that each have a single counterpart.
 
 namespace {
 
@@ -251,16 +251,16 @@ constexpr OtherKey carried_rows[] = {
     {"lr_schedule.total_steps", "lr_schedule.decay_steps", none_at_0},
 };
 
-/// `key` is the whole path in the file. A value that the words do not have has no counterpart.
+/// `key` is the whole path in the file. A value that is not among the words has no counterpart.
 std::span<const OtherKey> carried_mindformers_keys() { return carried_rows; }
 
 using Kind = YamlNode::Kind;
 
-// Sections of which each key that was not moved is answered by itself.
+// Sections whose remaining keys are reported one by one.
 constexpr std::string_view partial[] = {"runner_config", "runner_wrapper", "model.model_config",
                                         "train_dataset", "eval_dataset"};
 
-/// Keys that stay only where another one decides.
+/// Keys that remain only because another key decides, with the reason.
 constexpr std::pair<std::string_view, std::string_view> reasons[] = {
     {"runner_config.epochs", "train.steps is given"},
     {"runner_config.gradient_accumulation_steps",
@@ -301,9 +301,8 @@ class Carrier {
  private:
   YamlTree& tree() { return edit_.tree(); }
 
-  /// Whether the file has a key or a section that only MindFormers has. Its sections for the runner
-  /// and the data say nothing in a file that has our section train: there they are keys that
-  /// nothing reads.
+  /// Whether the file has a key or section that only MindFormers has. In a file with our section
+  /// train, the sections for its runner and data do not count: they are unknown keys there.
   bool is_mindformers() const {
     constexpr std::string_view marks[] = {"use_parallel", "run_mode"};
     constexpr std::string_view sections[] = {"parallel_config", "moe_config", "recompute_config",
@@ -335,7 +334,7 @@ class Carrier {
     const bool is_scalar = value.kind == Kind::scalar;
     const auto ours = is_scalar ? convert(row, value.scalar) : std::optional(value.scalar);
     if (!ours) {
-      // The reader says which words there are; other devices go with the rest of the context.
+      // The reader lists the allowed words; other devices are reported with the rest of `context`.
       if (from == to || from.starts_with("context.")) return;
       edit_.remove(from);
       return file_.refuse(from, shown(value.scalar) + " has no counterpart in " + to,
@@ -350,7 +349,7 @@ class Carrier {
     if (from != to) file_.spellings.emplace(to, from);
   }
 
-  /// Two keys of the file for one of ours.
+  /// Handles two keys of the file with one counterpart: reports a contradiction.
   void compare(const std::string& from, const std::string& to, const YamlEntry& entry, int carried,
                const YamlEntry& other) {
     if (same_value(tree(), to, other.value, carried)) return;
@@ -365,7 +364,7 @@ class Carrier {
                            "remove one of the two", tree().place(entry.key_span)});
   }
 
-  /// use_parallel: false overrides the parallel sections.
+  /// Applies use_parallel: false, which overrides the parallel sections.
   void stand_alone() {
     const YamlEntry* found = edit_.find("use_parallel");
     if (found == nullptr) return;
@@ -383,7 +382,7 @@ class Carrier {
     file_.move("eval_step_interval", "train.validate_every", std::to_string(*every));
   }
 
-  /// A data set of a given number of samples: the steps follow from it.
+  /// Derives the steps from the given number of samples of the data set.
   void carry_samples() {
     const std::string section = "train_dataset.data_loader.";
     const YamlEntry* sizes = edit_.find(section + "sizes");
@@ -407,7 +406,7 @@ class Carrier {
     file_.give("train.steps", std::to_string(*epochs * (samples / *batch)), entry.key_span);
   }
 
-  /// A list such as ['1', a, '2', b], in which weights and paths alternate.
+  /// Converts a list such as ['1', a, '2', b], in which weights and paths alternate.
   void carry_blend(const std::string& path) {
     const YamlEntry* found = edit_.find(path);
     if (found == nullptr || edit_.has("data.train")) return;
@@ -432,7 +431,7 @@ class Carrier {
     file_.spellings["data.train"] = path;
   }
 
-  /// "1, 0, 0": nothing is held out.
+  /// Converts a split such as "1, 0, 0", which holds out no data.
   void check_split(const std::string& path) {
     const YamlEntry* found = edit_.find(path);
     if (found == nullptr) return;
@@ -451,8 +450,8 @@ class Carrier {
     const YamlEntry* section = edit_.find("optimizer");
     if (section == nullptr || tree().node(section->value).kind != Kind::map) return;
     const Span where = section->key_span;
-    file_.give("optimizer.weight_decay", "0.0", where);  // without the key there is none
-    // MindSpore's SGD adds it to the gradient.
+    file_.give("optimizer.weight_decay", "0.0", where);  // MindFormers' default
+    // MindSpore's SGD adds the decay to the gradient.
     if (sgd_of_mindspore_) {
       file_.give("optimizer.weight_decay_form", "coupled", where);
     }
@@ -486,7 +485,7 @@ class Carrier {
     }
   }
 
-  /// Answers each key of a section that stayed.
+  /// Reports each remaining key of a section.
   void answer_rest(const std::string& section) {
     const YamlEntry* found = edit_.find(section);
     if (found == nullptr) return;
@@ -553,8 +552,8 @@ class Carrier {
          tree().place(entry.key_span)});
   }
 
-  /// The top-level keys, and model.arch, that no other table handles. What the schema lacks stays
-  /// for the reader to refuse.
+  /// Reports top-level keys, and model.arch, that no other table handles. Leaves keys unknown to
+  /// the schema for the reader to refuse.
   void answer_sections() {
     for (const char* section : {"", "model"}) {
       const YamlEntry* found = *section == '\0' ? nullptr : edit_.find(section);
@@ -577,8 +576,9 @@ class Carrier {
            edit_.count("parallel.pipeline_stages", 1).value_or(1) > 1;
   }
 
-  /// With one stage upstream sets micro_batch_num to 1, and gradient_accumulation_steps counts.
-  /// Each of them has micro_batch_interleave_num parts of batch_size sequences.
+  /// Counts micro-batches. With one stage, upstream sets micro_batch_num to 1 and uses
+  /// gradient_accumulation_steps. Each consists of micro_batch_interleave_num parts of batch_size
+  /// sequences.
   void count_micro_batches() {
     const std::string key = "parallel_config.micro_batch_num";
     const std::string accumulation = "runner_config.gradient_accumulation_steps";
@@ -604,9 +604,8 @@ class Carrier {
     }
   }
 
-  /// Upstream's global batch is batch_size x data_parallel x micro_batch_num, without stages
-  /// batch_size x data_parallel x gradient_accumulation_steps, each time x
-  /// micro_batch_interleave_num.
+  /// The global batch size of upstream: batch_size x data_parallel x micro_batch_interleave_num x
+  /// micro_batch_num, or without stages x gradient_accumulation_steps.
   std::optional<std::int64_t> global_batch() const {
     if (!edit_.has("parallel_config") || !edit_.has("train.micro_batch_size")) return std::nullopt;
     const auto sequences = edit_.count("train.micro_batch_size", 1);
@@ -628,7 +627,7 @@ class Carrier {
 
   MindformersFile file_;
   TreeEditor& edit_;
-  bool sgd_of_mindspore_ = false;  // by its name there
+  bool sgd_of_mindspore_ = false;  // the file uses MindSpore's name of SGD
 };
 
 }  // namespace

@@ -16,13 +16,13 @@ namespace {
 
 using Kind = YamlNode::Kind;
 
-/// A model that MindFormers knows by one of three names, and what the name says.
+/// A model that MindFormers knows by one of three names, and the properties that the names imply.
 struct NamedModel {
-  std::string_view name;  // of `model_type`
-  std::string_view kind;  // "type" in older files, "" where there is none
+  std::string_view name;  // value of `model_type`
+  std::string_view kind;  // value of "type" in older files; "" if there is none
   std::string_view architecture;
   std::string_view family;
-  std::string_view implied = {};  // a key of ours that is true
+  std::string_view implied = {};  // key of ours that is set to true
   bool has_experts = false;
 };
 
@@ -47,10 +47,10 @@ const NamedModel* find_model(const std::string& key, const std::string& name) {
   return nullptr;
 }
 
-/// A key whose value shows of which family the layers are.
+/// A key whose value indicates the family of the layers.
 struct Mark {
   std::string_view key;
-  std::string_view words;  // "value=family|..."; "*": every value of a number
+  std::string_view words;  // "value=family|..."; "*" matches every number
   std::string_view subject;
 };
 
@@ -67,7 +67,7 @@ constexpr Mark marks[] = {
     {"rotary_base", "*=llama", "positions"},
 };
 
-/// Whether the mark is a word, rather than a number that is also a value of ours.
+/// Whether the mark is a word; otherwise it is a number that is also a value of ours.
 bool is_word(const Mark& mark) { return !mark.words.starts_with("*"); }
 
 std::string family_in(const Mark& mark, const std::string& value) {
@@ -111,7 +111,7 @@ class FamilyReader {
     Span span;
   };
 
-  /// type, model_type and architectures, which must agree.
+  /// Reads type, model_type and architectures, which must agree.
   void read_names() {
     for (const char* key : {"type", "model_type", "architectures"}) {
       const std::string path = file_model + key;
@@ -181,7 +181,7 @@ class FamilyReader {
     return subject == "norm" ? 1U : subject == "activation" ? 2U : 4U;
   }
 
-  /// Without a name: the norm and one more subject must be said, and nothing against them.
+  /// A model without a name needs its norm and one more subject, and none of the other family.
   std::string family_of_marks(const Span& where) {
     for (const int which : {0, 1}) {
       const bool clear = (subjects_[which] & 1U) != 0 && (subjects_[which] & 6U) != 0;
@@ -239,7 +239,7 @@ class FamilyReader {
   const NamedModel* model_ = nullptr;
   Span name_span_{0, 0, 0, 0};
   std::vector<Said> said_;
-  unsigned subjects_[2] = {0, 0};  // of llama and gpt2: norm, activation, positions
+  unsigned subjects_[2] = {0, 0};  // by llama, gpt2; bits: norm, activation, positions
   bool refused_ = false;
 };
 
@@ -255,14 +255,14 @@ namespace {
 
 using Kind = YamlNode::Kind;
 
-/// Takes a key of the model's section out and returns its text; "" where it is absent.
+/// Removes a key from the model's section and returns its text; "" if it is absent.
 std::string take(TreeEditor& edit, const char* key) {
   std::string text = plain_word(edit.text(file_model + key));
   edit.remove(file_model + key);
   return text;
 }
 
-/// LlamaConfig's rule for a width that is not given (LlamaFeedForward).
+/// Computes the MLP's width by the rule of LlamaConfig for a missing width (LlamaFeedForward).
 void derive_width(MindformersFile& file) {
   TreeEditor& edit = file.edit;
   const YamlEntry* found = edit.find(file_model + "ffn_dim_multiplier");
@@ -287,7 +287,7 @@ void derive_width(MindformersFile& file) {
             where);
 }
 
-/// extend_method: LLAMA3 with the map scaling_factor.
+/// Converts extend_method: LLAMA3 with the map scaling_factor.
 void derive_rope(MindformersFile& file) {
   TreeEditor& edit = file.edit;
   const YamlEntry* found = edit.find(file_model + "extend_method");
@@ -315,7 +315,7 @@ void derive_rope(MindformersFile& file) {
               "write extend_method: LLAMA3 with its scaling_factor, or None", where);
 }
 
-/// Shared experts are one MLP as wide as all of them.
+/// Converts shared experts to one MLP that is as wide as all of them together.
 void derive_shared_experts(MindformersFile& file, const char* key) {
   TreeEditor& edit = file.edit;
   const YamlEntry* found = edit.find(file_model + key);
@@ -335,8 +335,8 @@ void derive_shared_experts(MindformersFile& file, const char* key) {
   file.give("moe.shared_expert_intermediate_size", std::to_string(count * width), where);
 }
 
-/// The weights of the chosen experts: p itself, or p over the sum of the chosen ones, which is the
-/// softmax over their logits.
+/// Sets the weights of the chosen experts: p itself, or p divided by the sum over the chosen
+/// experts, which is the softmax over their logits.
 void derive_router_weights(MindformersFile& file) {
   TreeEditor& edit = file.edit;
   const YamlEntry* norm = edit.find(file_model + "norm_topk_prob");
@@ -358,7 +358,7 @@ void derive_router_weights(MindformersFile& file) {
   file.give("moe.router_pre_softmax", chosen ? "false" : "true", where);
 }
 
-/// The loss that balances the experts, and its group. Without a factor there is none.
+/// Sets the loss that balances the experts, and its group. Without a factor there is no loss.
 void derive_balance(MindformersFile& file) {
   TreeEditor& edit = file.edit;
   const YamlEntry* experts = edit.find("moe.num_experts");
@@ -396,7 +396,7 @@ void derive_balance(MindformersFile& file) {
               "write seq_aux_loss, whose groups are sequences, or none", where);
 }
 
-/// Which tokens a full expert drops; without a capacity it drops none.
+/// Sets which tokens a full expert drops; without a capacity it drops none.
 void derive_overflow(MindformersFile& file) {
   TreeEditor& edit = file.edit;
   const YamlEntry* found = edit.find(file_model + "moe_token_drop_policy");
@@ -407,7 +407,7 @@ void derive_overflow(MindformersFile& file) {
   file.give("moe.overflow", policy == "probs" ? "probability" : policy, where);
 }
 
-/// How many experts a token has is never a default.
+/// Requires the number of experts per token, which has no default.
 void check_topk(MindformersFile& file) {
   const YamlEntry* experts = file.edit.find("moe.num_experts");
   if (experts == nullptr || file.edit.has("moe.router_topk")) return;
@@ -454,7 +454,7 @@ bool is_triple(const YamlTree& tree, int node) {
                              [&](int one) { return tree.node(one).kind == Kind::scalar; });
 }
 
-/// The triples of [[[a, b, c], count], ...], each repeated `count` times; empty if the list has
+/// The triples of [[[a, b, c], count], ...], each repeated `count` times; empty for a list of
 /// another form.
 std::vector<int> repeated_triples(const YamlTree& tree, const YamlNode& list) {
   std::vector<int> triples;
@@ -511,7 +511,7 @@ void MuonOfFile::move_betas(const std::string& from, const char* first, const ch
   file_.edit.put("optimizer.beta2", entry.key_span, list.items[1]);
 }
 
-/// One triple, which all ns_steps repeat, or a list that says how often it makes each.
+/// Sets one triple, which all ns_steps use, or a list with a number of repetitions for each triple.
 void MuonOfFile::put_coefficients(const std::string& from) {
   YamlTree& tree = file_.edit.tree();
   const YamlEntry* found = file_.edit.find(from);
@@ -542,7 +542,7 @@ void MuonOfFile::put_coefficients(const std::string& from) {
   file_.spellings["optimizer.muon.coefficients"] = from;
 }
 
-/// The threshold has our name; it counts only where clipping is on.
+/// Keeps the threshold, whose name is ours, only if clipping is on.
 void MuonOfFile::settle_clipping() {
   TreeEditor& edit = file_.edit;
   if (edit.flag("optimizer.qk_clip_enabled", false)) {

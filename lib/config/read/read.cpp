@@ -27,7 +27,7 @@
 
 namespace trainctl {
 
-// `--set a.b=c`: puts a value into the document before it is read, so that the same checks apply.
+// `--set a.b=c`: adds a value to the document before it is read, so that the same checks apply.
 
 namespace {
 
@@ -50,7 +50,7 @@ std::optional<std::vector<Step>> split_path(const std::string& argument, std::si
   return steps;
 }
 
-/// The value's node, or -1 with an error added.
+/// The node of the option's value, or -1 with an error added.
 int value_node(YamlTree& tree, const std::string& argument, std::size_t equals, int text,
                Diagnostics& diagnostics) {
   const std::size_t start = argument.find_first_not_of(' ', equals + 1);
@@ -63,7 +63,7 @@ int value_node(YamlTree& tree, const std::string& argument, std::size_t equals, 
   }
   const std::string value = argument.substr(start, argument.find_last_not_of(' ') + 1 - start);
   if (std::string("[{\"'").find(value[0]) != std::string::npos) {
-    // Blanks in place of the path keep the columns right.
+    // Blanks in place of the path keep the columns correct.
     return parse_yaml(tree, std::string(start, ' ') + value, text, diagnostics);
   }
   node.span = marks.span(start, value.size());
@@ -75,7 +75,7 @@ int value_node(YamlTree& tree, const std::string& argument, std::size_t equals, 
   return tree.add_node(std::move(node));
 }
 
-/// The map under `step`, made where there is none, and copied where an alias may share it.
+/// The map below `step`: created if missing, and copied, since an alias may share it.
 int enter(YamlTree& tree, int map, const Step& step) {
   YamlNode child;
   child.span = step.span;
@@ -122,23 +122,23 @@ void apply_set_option(YamlTree& tree, int root, const std::string& argument,
 
 }  // namespace
 
-// Merges the file, its includes and --set options into one document. In each of them variables are
-// replaced and upstream spellings rewritten first, so that a key given twice is found in whatever
+// Merges the file, its includes and --set options into one document. Variables are replaced and
+// upstream spellings rewritten in each part first, so that a key given twice is found in any
 // spelling.
 
 namespace {
 
 struct Composed {
-  int root = -1;         // -1: the file itself is not valid YAML
-  bool missing = false;  // an included file could not be read: keys may seem to be missing
-  std::string text;      // of the file itself, normalised
-  std::map<std::string, Place> included_by;  // included file -> the place that includes it
+  int root = -1;         // -1 if the file itself is not valid YAML
+  bool missing = false;  // an included file could not be read, so keys may seem to be missing
+  std::string text;      // normalised text of the file itself
+  std::map<std::string, Place> included_by;  // included file -> place of its include
   Spellings spellings;
 };
 
 inline constexpr std::size_t max_include_depth = 16;
 
-constexpr std::size_t max_nodes = 4 * max_yaml_nodes;  // merging copies maps
+constexpr std::size_t max_nodes = 4 * max_yaml_nodes;  // limit, since merging copies maps
 
 std::string join(const std::string& path, const std::string& key) {
   return path.empty() ? key : path + "." + key;
@@ -149,7 +149,7 @@ class Composer {
   Composer(YamlTree& tree, const Surroundings& around, Diagnostics& diagnostics)
       : tree_(tree), around_(around), diagnostics_(diagnostics) {}
 
-  /// The root of the file with everything it includes, or -1 if it is not valid YAML.
+  /// The root of a file merged with all its includes, or -1 if the file is not valid YAML.
   int read(std::string_view given, const std::string& name, std::string* kept) {
     const std::string text = normalise_text(given.substr(0, max_yaml_bytes + 4));
     if (kept != nullptr) *kept = text;
@@ -174,7 +174,7 @@ class Composer {
     return all;
   }
 
-  /// Warns about each !override that overrides nothing.
+  /// Warns about each !override that overrides no value.
   void check_overrides() {
     for (std::size_t i = 0; i < tree_.override_tags.size(); ++i) {
       if (used_.contains(static_cast<int>(i))) continue;
@@ -214,7 +214,7 @@ class Composer {
     return paths;
   }
 
-  /// Marks everything inside an overriding map as overriding, because the map may be taken apart.
+  /// Marks all values inside an overriding map, since its entries may be merged one by one.
   void spread_overrides(int map, int tag) {
     for (const YamlEntry& entry : std::vector<YamlEntry>(tree_.node(map).entries)) {
       YamlNode& value = tree_.node(entry.value);
@@ -254,7 +254,7 @@ class Composer {
           "include-depth",
           formatted("files include each other more than {} levels deep", max_include_depth), ""};
     }
-    if (!files_.insert(file).second) return std::nullopt;  // its values are there already
+    if (!files_.insert(file).second) return std::nullopt;  // its values are merged already
     if (!around_.load) {
       return Problem{"include-refused", "include is supported only in files", ""};
     }
@@ -299,7 +299,7 @@ class Composer {
       earlier = later;
     } else if (first_is_map && second_is_map) {
       if (tree_.nodes.size() > max_nodes) return too_many(later.key_span);
-      // A copy, since an alias may show the same map elsewhere.
+      // A copy, since an alias may share the map.
       const int copy = tree_.add_node(YamlNode(tree_.node(earlier.value)));
       earlier.value = copy;
       merge(copy, later.value, path);
@@ -309,7 +309,7 @@ class Composer {
       earlier = later;
     } else {
       given_twice(earlier, later, path);
-      if (second_is_map) earlier = later;  // keep a section, so no second error follows
+      if (second_is_map) earlier = later;  // keeps a section to avoid a second error
     }
   }
 
@@ -330,8 +330,8 @@ class Composer {
   YamlTree& tree_;
   const Surroundings& around_;
   Diagnostics& diagnostics_;
-  std::vector<std::string> open_;  // the files that lead here
-  std::set<std::string> files_;    // included so far
+  std::vector<std::string> open_;  // chain of files that include the present one
+  std::set<std::string> files_;    // all files included so far
   std::set<int> visited_;
   std::map<std::string, Place> included_by_;
   Spellings spellings_;
@@ -341,8 +341,8 @@ class Composer {
   bool full_ = false;
 };
 
-/// Puts the entries of `from`, which is one --set option, into the map: values are replaced, the
-/// maps on the path to them are merged.
+/// Merges the entries of `from`, which holds one --set option, into the map `into`: maps along the
+/// option's path are merged, its value replaces the old one.
 void override_entries(YamlTree& tree, int into, int from, const std::string& path) {
   for (const YamlEntry& given : std::vector<YamlEntry>(tree.node(from).entries)) {
     const std::string at = join(path, given.key);
@@ -363,7 +363,7 @@ void override_entries(YamlTree& tree, int into, int from, const std::string& pat
   }
 }
 
-/// Reads `text`, which becomes tree.texts[0], and everything it includes; reports errors.
+/// Reads `text`, which becomes tree.texts[0], and all its includes; reports errors.
 Composed compose(YamlTree& tree, std::string_view text, const std::string& name,
                  const Surroundings& around, Diagnostics& diagnostics) {
   Composed result;
@@ -376,9 +376,9 @@ Composed compose(YamlTree& tree, std::string_view text, const std::string& name,
   return result;
 }
 
-/// Replaces the document's values by those of --set options; the last option wins. Upstream
-/// spellings in the options are rewritten first. `root` is a map. Returns the options' spellings,
-/// with path -> path for an option in our spelling.
+/// Replaces values of the document by those of --set options; the last option wins. First rewrites
+/// upstream spellings in the options. `root` is a map. Returns the spellings of the options; an
+/// option in our spelling maps its path to itself.
 Spellings override_values(YamlTree& tree, int root, const std::vector<std::string>& set_options,
                           Diagnostics& diagnostics) {
   Spellings spellings;
@@ -388,7 +388,7 @@ Spellings override_values(YamlTree& tree, int root, const std::vector<std::strin
     const int one = tree.add_node(std::move(empty));
     apply_set_option(tree, one, option, diagnostics);
     if (tree.node(one).entries.empty()) continue;
-    // The option's value replaces a whole map; the maps along its path are merged.
+    // The option's value replaces a whole map; maps along its path are merged.
     const std::string path = option.substr(0, option.find('='));
     int value = one;
     for (auto steps = std::count(path.begin(), path.end(), '.') + 1; steps > 0; --steps) {
@@ -396,7 +396,7 @@ Spellings override_values(YamlTree& tree, int root, const std::vector<std::strin
     }
     tree.node(value).overrides = static_cast<int>(tree.override_tags.size());
     tree.override_tags.push_back({path, tree.node(value).span});
-    spellings.insert_or_assign(path, path);  // the option's own spelling counts from here on
+    spellings.insert_or_assign(path, path);  // the option's own spelling replaces that of the file
     Spellings of_option = carry_router(tree, one, diagnostics);
     of_option.merge(apply_upstream(tree, one, diagnostics));
     for (auto& [key, written] : of_option) {
@@ -409,8 +409,8 @@ Spellings override_values(YamlTree& tree, int root, const std::vector<std::strin
 
 constexpr std::size_t max_diagnostics = 200;
 
-/// Makes messages use the user's spelling of keys: for the whole path, and for its last keys where
-/// no other path ends in them. A single word such as "layout" may be meant as a word, so it stays.
+/// Makes messages use the user's spelling of keys: for the whole path, and for the last keys of a
+/// path if they are unique. A single word such as "layout" may be an ordinary word, so it is kept.
 void call_as_written(const Spellings& spellings, Diagnostics& diagnostics) {
   for (const auto& [path, spelling] : spellings) {
     if (spelling == path) continue;
@@ -425,7 +425,7 @@ void call_as_written(const Spellings& spellings, Diagnostics& diagnostics) {
   }
 }
 
-/// Gives keys that nobody gave the defaults of the optimizer, where it has its own.
+/// Sets keys that were not given to the optimizer's own defaults.
 void fill_optimizer(const SourceMap& sources, OptimizerConfig& optimizer) {
   for (const OptimizerKey& key : row_of(optimizer.type).keys) {
     const bool given = sources.places().contains(formatted("optimizer.{}", key.name));
@@ -433,7 +433,7 @@ void fill_optimizer(const SourceMap& sources, OptimizerConfig& optimizer) {
   }
 }
 
-/// A file that names a GPU is for machines that have it.
+/// Sets parallel.device to auto for a file that names a GPU in cluster.device.
 void choose_device(const SourceMap& sources, Config& config) {
   const bool given = sources.places().contains("parallel.device");
   if (!given && names_gpu(config.cluster)) config.parallel.device = "auto";
@@ -486,8 +486,8 @@ void keep_replaced(const YamlTree& tree, ReadResult& result) {
   }
 }
 
-/// Keeps only the error about the variable where a variable has no value: what the reader reports
-/// about that value follows from it. The reader's finding only supplies the path.
+/// If a variable has no value, keeps only the error about it: further errors at the same value
+/// follow from it and supply only the path.
 void drop_consequences(Diagnostics& diagnostics) {
   const auto is_cause = [](const Diagnostic& d) {
     return d.code == "unset-variable" || d.code == "bad-variable";
@@ -512,7 +512,7 @@ void drop_consequences(Diagnostics& diagnostics) {
   for (Diagnostic& cause : causes) diagnostics.add(std::move(cause));
 }
 
-/// A key that is there under another name is not missing; no rule looks at its value.
+/// Drops errors about missing keys that were given under another name; no rule checks their values.
 void drop_missing(const std::vector<std::string>& named_otherwise, Diagnostics& diagnostics) {
   diagnostics.forgive_if([&](const Diagnostic& missing) {
     return missing.code == "missing-key" &&
@@ -551,7 +551,7 @@ Surroundings::Loaded load_text(const std::string& path) {
     if (kind == FileKind::folder) return {std::nullopt, "expected a YAML file, found a directory"};
     return {read_beginning(path, static_cast<std::int64_t>(max_yaml_bytes + 4)), ""};
   } catch (const Error& error) {
-    if (error.code() == ExitCode::io) throw;  // whether there is such a file is not known
+    if (error.code() == ExitCode::io) throw;  // whether the file exists is unknown
     return {std::nullopt, error.what()};
   }
 }
@@ -568,11 +568,11 @@ ReadResult read_config(const std::filesystem::path& file,
 
 namespace {
 
-/// Writes every value as a line of YAML. Each dot of a path is two blanks of indentation.
+/// Writes every value as a line of YAML. Indentation is two blanks for each dot of its path.
 struct Writer {
   std::string& out;
   const SourceMap* sources;
-  bool of_list = false;  // one of several: keys that are not given go without saying
+  bool of_list = false;  // for a list: keys that are not given are omitted
 
   template <class Value>
   void operator()(const std::string& path, const Value& value, const Field& field) {
@@ -611,13 +611,13 @@ struct Writer {
     return std::string(2 * static_cast<std::size_t>(std::ranges::count(path, '.')), ' ');
   }
 
-  /// A required value that other keys give.
+  /// Writes a comment for a required value that other keys determine.
   void given_otherwise(const std::string& path, const Field& field) {
     const bool known = sources != nullptr && sources->places().contains(path);
     out += formatted("{}# {}: {}\n", indent(path), field.key, known ? origin(path) : "not given");
   }
 
-  /// A value of a list item that is only a path has the item's place.
+  /// The source of a value. In a list item that is only a path, the value has the item's place.
   std::string origin(const std::string& path) const {
     const auto& places = sources->places();
     auto found = places.find(path);

@@ -23,11 +23,11 @@
 namespace trainctl {
 namespace {
 
-/// The visitor that reads a node into the field at a path.
+/// A visitor that reads a node into the field at a path.
 struct ValueSetter {
   const YamlTree& tree;
   int node = 0;
-  std::string_view path;  // what is left of it below this section
+  std::string_view path;  // rest of the path below the present section
   std::optional<Problem> problem = Problem{"unknown-key", "", ""};
 
   template <class Value>
@@ -96,7 +96,7 @@ std::optional<Problem> set_value(Config& config, const std::string& path, const 
 
 namespace {
 
-/// An unknown key of a section ("" for the top level) that has the `known` ones.
+/// An unknown key of a section ("" for the top level), and the `known` keys of the section.
 struct UnknownKey {
   const YamlTree& tree;
   const std::string& section;
@@ -105,11 +105,11 @@ struct UnknownKey {
 };
 
 struct UnknownKeyHelp {
-  std::string text;                // "did you mean hidden_size?", "write train.steps: 10", or ""
-  std::vector<std::string> paths;  // keys of ours that it stands for: they are not missing
+  std::string text;                // such as "write train.steps: 10"; "" if there is no guess
+  std::vector<std::string> paths;  // keys of ours that it replaces: not reported as missing
 };
 
-constexpr std::size_t max_inner_hints = 6;  // of the keys of an unknown section
+constexpr std::size_t max_inner_hints = 6;  // for the keys of an unknown section
 
 std::string joined(const std::string& section, const std::string& key) {
   return section.empty() ? key : section + "." + key;
@@ -119,7 +119,7 @@ bool takes(const YamlTree& tree, const std::string& path, int node) {
   return !problem_at(path, tree, node);
 }
 
-/// Whether each key takes its value.
+/// Whether each key of the hint accepts its value.
 bool fits(const Hint& hint) {
   return std::ranges::all_of(hint.values, [](const HintValue& value) {
     Config scratch;
@@ -130,14 +130,14 @@ bool fits(const Hint& hint) {
 
 std::string text_of(const Hint& hint) { return fits(hint) ? hint.text : hint.without_values; }
 
-/// A word as it is, a list as [1, 2], "" for anything else.
+/// A scalar unchanged, a list as [1, 2], "" for a map or null.
 std::string value_text(const YamlTree& tree, int value) {
   const YamlNode& node = tree.node(value);
   if (node.kind == YamlNode::Kind::scalar) return node.scalar;
   return node.kind == YamlNode::Kind::sequence ? flow_text(tree, value) : "";
 }
 
-/// The first hint that takes the value, or "".
+/// The first hint whose keys accept their values, or "".
 std::string fitting_hint(const std::string& path, const std::string& value, bool exact) {
   const std::vector<Hint> hints = hints_for_value(path, value, exact);
   const auto found = std::ranges::find_if(hints, fits);
@@ -163,7 +163,7 @@ class KeyGuess {
     return true;
   }
 
-  /// A whole path at the top level.
+  /// Help for a whole path written as a key of the top level.
   bool dotted() {
     const std::string& key = entry_.key;
     const KnownPath* known = find_known_path(key);
@@ -172,7 +172,7 @@ class KeyGuess {
     return say("write " + key.substr(dot + 1) + " inside " + key.substr(0, dot), {key});
   }
 
-  /// lr_scheduler: {warmup_steps: 2} for lr_schedule: the keys inside are ours.
+  /// Help for a section with a wrong name but keys of ours: lr_scheduler: {warmup_steps: 2}.
   bool section_renamed() {
     const YamlNode& value = unknown_.tree.node(entry_.value);
     if (value.kind != YamlNode::Kind::map || value.entries.empty()) return false;
@@ -206,7 +206,7 @@ class KeyGuess {
     return !unknown_.section.empty() &&
            take(hint_for(unknown_.section + "." + entry_.key, text_in(entry_)));
   }
-  /// A key of ours that is near comes first where theirs does not take the value.
+  /// Help from another project's key, or from a similar key of ours if the value does not fit.
   bool hint_of_key() {
     const Hint hint = hint_for(entry_.key, text_in(entry_));
     return (!fits(hint) && nearby()) || take(hint);
@@ -222,8 +222,8 @@ class KeyGuess {
                : "remove it: `trainctl explain " + unknown_.section + "` lists the keys";
   }
 
-  /// The one field of that name in another section. What lies deeper (parallel.pipeline.dtype) is
-  /// not meant by a word that other projects have for something else.
+  /// Help for a key that exists in exactly one other section. Ignores deeper keys
+  /// (parallel.pipeline.dtype) if other projects use the word for something else.
   bool elsewhere() {
     std::vector<std::string> found;
     for (const std::string& path : value_paths()) {
@@ -239,8 +239,8 @@ class KeyGuess {
         found);
   }
 
-  /// For the keys of an unknown section: those that a project has there, or, `anywhere`, those that
-  /// one has at all.
+  /// Hints for the keys of an unknown section that some project has in this section, or with
+  /// `anywhere`, in any section.
   bool inner_hints(bool anywhere) {
     if (!unknown_.section.empty()) return false;
     std::string text;
@@ -266,7 +266,7 @@ class KeyGuess {
     return say("did you mean " + near + "?", {joined(unknown_.section, near)});
   }
 
-  /// An upstream key in the wrong section, or a misspelt one.
+  /// Help for an upstream key in the wrong section, or a misspelt one.
   bool upstream_name() {
     std::vector<std::string> names;
     for (const UpstreamKey& row : all_upstream_keys()) {
@@ -289,7 +289,7 @@ class KeyGuess {
                    : help_of(*foreign));
   }
 
-  /// All paths of values, in the order of the schema.
+  /// All paths of values, without sections, in the order of the schema.
   static const std::vector<std::string>& value_paths() {
     static const std::vector<std::string> paths = [] {
       std::vector<std::string> found;
@@ -306,7 +306,7 @@ class KeyGuess {
   UnknownKeyHelp result_;
 };
 
-/// Names a key only where that takes the kind of value that was written.
+/// Help for an unknown key; suggests only keys that accept the kind of value that was written.
 UnknownKeyHelp help_for(const UnknownKey& unknown) { return KeyGuess(unknown).run(); }
 
 }  // namespace
@@ -493,15 +493,15 @@ Problem unknown_preset(const std::string& name) {
           near.empty() ? "" : "did you mean " + near + "?"};
 }
 
-/// The node of the model section, -1 unless it is a map.
+/// The node of the model section; -1 unless it is a map.
 int model_section(const YamlTree& tree, int root) {
   const YamlEntry* model = tree.find(root, "model");
   const bool is_map = model != nullptr && tree.node(model->value).kind == YamlNode::Kind::map;
   return is_map ? model->value : -1;
 }
 
-/// Parses two maps, the second of which may be "", as a text of that origin and adds their keys to
-/// the sections model and moe. Returns the node of both.
+/// Parses the maps `model` and `moe`, which may be "", as a text with this origin, and adds their
+/// keys to the sections model and moe. Returns the node that contains both.
 int add_values(Reading& reading, int root, Place::Origin origin, const std::string& name,
                std::string_view model, std::string_view moe) {
   const int text = reading.tree.add_text(origin, name);
@@ -523,7 +523,7 @@ void apply_preset(Reading& reading, int root, const YamlNode& given) {
   }
 }
 
-/// Keys of the sections model and moe that say how a model is trained, not what it is.
+/// Keys of the sections model and moe that describe the training, not the network.
 const std::set<std::string>& keys_of_training() {
   static const std::set<std::string> keys{"model.seq_length",
                                           "model.init_method_std",
@@ -555,7 +555,7 @@ const std::set<std::string>& keys_of_training() {
   return keys;
 }
 
-/// Keeps of a section of a run's configuration what says what the model is.
+/// Removes the keys that do not describe the network from a section of a run's configuration.
 void keep_network(YamlTree& tree, const YamlEntry& section) {
   std::erase_if(tree.node(section.value).entries, [&](const YamlEntry& entry) {
     const bool of_training = keys_of_training().contains(section.key + "." + entry.key);
@@ -564,8 +564,8 @@ void keep_network(YamlTree& tree, const YamlEntry& section) {
   });
 }
 
-/// The sections model and moe of a run's resolved configuration. Returns the node of both, -1 if
-/// there is no model.
+/// Adds the sections model and moe of a run's resolved configuration. Returns the node that
+/// contains both; -1 if there is no model.
 int add_values_of_run(Reading& reading, int root, const std::string& name,
                       const std::string& yaml) {
   YamlTree& tree = reading.tree;
@@ -580,7 +580,7 @@ int add_values_of_run(Reading& reading, int root, const std::string& name,
   if (section == nullptr) return -1;
   const int model = section->value;
   for (const YamlEntry& entry : tree.node(values).entries) keep_network(tree, entry);
-  // If the run did not give the number of positions, it is the length of its sequences.
+  // If the run did not give the number of positions, it is its sequence length.
   const YamlEntry* length = tree.find(model, "seq_length");
   if (length != nullptr && tree.find(model, "max_position_embeddings") == nullptr) {
     const YamlEntry positions{"max_position_embeddings", length->key_span, length->value};
@@ -593,7 +593,7 @@ int add_values_of_run(Reading& reading, int root, const std::string& name,
 std::optional<StartingModel> apply_from(Reading& reading, int root, const YamlNode& given,
                                         const Surroundings& around) {
   if (given.kind != YamlNode::Kind::scalar || given.scalar.empty()) return std::nullopt;
-  reading.model_complete = false;  // until its values are there
+  reading.model_complete = false;  // until the values have been added
   const auto refuse = [&](const std::string& message, const std::string& help) {
     reading.report({"model-directory", message, help}, "model.from",
                    reading.tree.place(given.span));
@@ -627,7 +627,7 @@ std::optional<StartingModel> apply_from(Reading& reading, int root, const YamlNo
   return StartingModel{file, values};
 }
 
-/// The values of the sections model and moe, by path.
+/// The values of the sections model and moe by path.
 std::map<std::string, std::string, std::less<>> values_of_model(const Config& config) {
   return written_values(config, [](std::string_view path) {
     return path.starts_with("model.") || path.starts_with("moe.");
@@ -640,7 +640,7 @@ std::optional<StartingModel> fill_model(Reading& reading, int root, const Surrou
   YamlTree& tree = reading.tree;
   const int model = model_section(tree, root);
   if (model < 0) return std::nullopt;
-  // `from: null` is like no such key: --set can take it away.
+  // `from: null` counts as a missing key, so that --set can remove it.
   std::erase_if(tree.node(model).entries, [&](const YamlEntry& entry) {
     return entry.key == "from" && tree.node(entry.value).kind == YamlNode::Kind::null;
   });
@@ -652,7 +652,7 @@ std::optional<StartingModel> fill_model(Reading& reading, int root, const Surrou
                    "model.from", tree.place(from->key_span));
     return std::nullopt;
   }
-  // Copies: adding nodes moves them.
+  // The node is copied, since adding nodes moves it.
   if (preset != nullptr) apply_preset(reading, root, YamlNode(tree.node(preset->value)));
   if (from == nullptr) return std::nullopt;
   return apply_from(reading, root, YamlNode(tree.node(from->value)), around);

@@ -1,5 +1,5 @@
-// Guesses what was meant by a key that the schema does not have, or by a value that a key does not
-// take; and the visitor that fills a section of the configuration from its YAML map.
+// Guesses the meaning of unknown keys and refused values; the visitor that fills a section of the
+// configuration from its YAML map.
 #pragma once
 
 #include <optional>
@@ -20,21 +20,21 @@ namespace trainctl {
 /// Help for a section that has a value instead of keys, such as optimizer: adamw.
 std::string help_for_section(const std::string& section, const YamlNode& value);
 
-/// Help for a value that the key at `path` does not take: what people mean by that value, else
-/// `help`, which may be "".
+/// Help for a value that the key at `path` refuses: the usual meaning of such a value, else `help`,
+/// which may be "".
 std::string help_for_value(const YamlTree& tree, const std::string& path, int node,
                            std::string help);
 
-// The visitor that fills a section from its YAML map: finds each key, reads and checks its value,
+// A visitor that fills a section from its YAML map: finds each key, reads and checks its value,
 // records its position, and reports missing and unknown keys.
 
 /// The state that the readers of all sections share.
 struct Reading {
   YamlTree& tree;
   ReadResult& result;
-  Spellings spellings{};                       // of values that came through an upstream spelling
-  std::vector<std::string> named_otherwise{};  // keys of ours that unknown keys stand for
-  bool model_complete = true;  // false: the preset is unknown, so no key of the model is "missing"
+  Spellings spellings{};                       // spellings of values given by upstream keys
+  std::vector<std::string> named_otherwise{};  // keys of ours that an unknown key probably means
+  bool model_complete = true;  // false for an unknown preset: missing model keys are not reported
 
   void report(Problem problem, const std::string& path, Place place);
   void missing(const std::string& path, const Field& field, const Place& place);
@@ -42,7 +42,7 @@ struct Reading {
 
 class SectionReader {
  public:
-  /// `map` is the node of a map, or -1 for an absent section; `place` is the section's.
+  /// `map` is the node of a map, or -1 for an absent section; `place` is that of the section.
   SectionReader(Reading& reading, int map, std::string path, Place place)
       : reading_(reading), map_(map), path_(std::move(path)), place_(std::move(place)) {}
 
@@ -66,19 +66,19 @@ class SectionReader {
 
   template <class Section>
   void section(Section& value, const Field& field);
-  /// Null is a section without keys.
+  /// Null counts as a section without keys.
   template <class Section>
   void section(std::optional<Section>& value, const Field& field) {
     if (find(field) != nullptr) section(value.emplace(), field);
   }
 
-  /// Reports the keys that belong to no field.
+  /// Reports keys of the map that belong to no field.
   void finish();
 
  private:
-  /// The entry for a field, or nullptr; reports a required field that is absent.
+  /// The entry of a field, or nullptr; reports a missing required field.
   const YamlEntry* find(const Field& field);
-  /// Whether other keys of the section give a required value.
+  /// Whether other keys of the section determine a required value.
   bool is_given_otherwise(const Field& field) const;
   std::string path_of(std::string_view key) const {
     return path_.empty() ? std::string(key) : path_ + "." + std::string(key);
@@ -95,7 +95,7 @@ class SectionReader {
   std::vector<std::string> known_;
 };
 
-/// Fills `value` from `node`, which must be a map or null; -1: the section is absent.
+/// Fills `value` from `node`, which must be a map or null, or -1 if the section is absent.
 template <class Section>
 void read_section(Reading& reading, int node, const std::string& path, const Place& place,
                   Section& value) {
@@ -125,21 +125,21 @@ void SectionReader::section(Section& value, const Field& field) {
   read_section(reading_, entry.value, path_of(field.key), place, value);
 }
 
-// Values of the sections model and moe that the file leaves to a preset, or to the model that
-// training starts from: a config.json of Hugging Face, or the config.yaml of a run.
+// Fills in values of the sections model and moe that the file omits, from a preset or from the
+// model that training starts from: a config.json of Hugging Face, or the config.yaml of a run.
 
-/// The model of model.from, where one is given and could be read.
+/// The model of model.from, if it is given and could be read.
 struct StartingModel {
-  std::string file;  // its config.json or config.yaml
-  int values = -1;   // node of a map with its sections
+  std::string file;  // path of its config.json or config.yaml
+  int values = -1;   // map node with its sections
 };
 
-/// Adds those keys of the preset or of model.from that the two sections do not give. Without
-/// `around.load`, model.from is refused. Reports what cannot be read.
+/// Adds keys of the preset or of model.from that the sections model and moe lack. Without
+/// `around.load`, model.from is refused. Reports unreadable files.
 std::optional<StartingModel> fill_model(Reading& reading, int root, const Surroundings& around);
 
-/// Reports each key that was given together with model.from and contradicts the model's own file
-/// about the network. Settings of training (seq_length, dropout, initial values) may differ.
+/// Reports each key that contradicts the network described by the file of model.from. Settings of
+/// training (seq_length, dropout, initial values) may differ.
 void check_model_against(Reading& reading, const StartingModel& start);
 
 }  // namespace trainctl

@@ -4,11 +4,11 @@
 
 namespace trainctl {
 
-std::string_view embedded_codes_txt();  // codes.txt (lib/embed.cmake)
+std::string_view embedded_codes_txt();  // codes.txt, embedded by lib/embed.cmake
 
 namespace {
 
-/// Takes `text` up to `end` off its front, with `end`.
+/// Removes and returns the front of `text` up to `end`; also removes `end`.
 std::string_view take(std::string_view& text, std::string_view end) {
   const std::size_t length = std::min(text.find(end), text.size());
   const std::string_view taken = text.substr(0, length);
@@ -16,7 +16,7 @@ std::string_view take(std::string_view& text, std::string_view end) {
   return taken;
 }
 
-/// A paragraph of codes.txt: "[code] summary", then lines of `rule`, "fails: ..." and "passes:
+/// Parses a paragraph of codes.txt: "[code] summary", lines of `rule`, "fails: ..." and "passes:
 /// ...".
 CodeNote note_of(std::string_view paragraph) {
   CodeNote note;
@@ -41,7 +41,7 @@ const std::vector<CodeNote>& diagnostic_codes() {
   static const std::vector<CodeNote> all = [] {
     std::vector<CodeNote> notes;
     std::string_view text = embedded_codes_txt();
-    take(text, "\n\n");  // the comment at its head
+    take(text, "\n\n");  // skips the comment at the beginning
     while (!text.empty()) notes.push_back(note_of(take(text, "\n\n")));
     return notes;
   }();

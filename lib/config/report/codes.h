@@ -11,8 +11,8 @@ namespace trainctl {
 struct CodeNote {
   std::string code;
   std::string summary;  // one line, no final period
-  std::string rule;     // whole sentences: the rule, and where it comes from
-  std::string fails;    // YAML that breaks the rule, one line
+  std::string rule;     // whole sentences: the rule and its source
+  std::string fails;    // YAML of one line that breaks the rule
   std::string passes;   // the nearest YAML that satisfies it
 };
 

@@ -10,7 +10,7 @@
 namespace trainctl {
 namespace {
 
-/// Insertions, deletions, substitutions and swaps of neighbours.
+/// Number of insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`.
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> before(b.size() + 1);
   std::vector<std::size_t> previous(b.size() + 1);
@@ -60,7 +60,7 @@ Place SourceMap::find(const std::string& path) const {
 
 namespace {
 
-/// Letters, digits and what joins them in a key or a dotted path.
+/// Letters, digits, _ and dots, which form a key or a dotted path.
 bool is_key_character(char c) {
   return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
 }
@@ -100,8 +100,8 @@ bool Diagnostics::has_errors() const {
 }
 
 void Diagnostics::sort() {
-  // Findings of the file first, then those of --set. A missing key comes after what else is wrong
-  // with the file: a misspelt key is often the reason why another one is missing.
+  // Findings about the file come before those about --set. A missing key comes after the file's
+  // other errors, since a misspelt key is often the cause.
   std::stable_sort(list_.begin(), list_.end(), [](const Diagnostic& a, const Diagnostic& b) {
     const bool a_elsewhere = a.place.origin != Place::Origin::file;
     const bool b_elsewhere = b.place.origin != Place::Origin::file;
@@ -110,7 +110,7 @@ void Diagnostics::sort() {
     return std::tie(a_elsewhere, a.place.file, a_missing, a.place.line, a.place.column) <
            std::tie(b_elsewhere, b.place.file, b_missing, b.place.line, b.place.column);
   });
-  // Repeats need not be adjacent: other findings may have the same place.
+  // All repeats are dropped, since other findings with the same place may separate them.
   const auto key = [](const Diagnostic& d) {
     return std::make_tuple(d.severity, d.code, d.path, d.message, d.place.file, d.place.line,
                            d.place.column);
@@ -153,8 +153,8 @@ std::string Diagnostics::source_line(const Place& place) const {
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {
   constexpr std::size_t longest = 100;
   if (word.empty() || word.size() > longest) return "";
-  // In half letters. A candidate that the word continues ("keep" of "keep_last") is nearer than
-  // one with two other letters ("keep_best").
+  // Distances count half letters. A candidate that the word continues ("keep" of "keep_last") is
+  // nearer than one with two other letters ("keep_best").
   constexpr std::size_t more_words = 3;
   std::size_t best = 2 * (std::max<std::size_t>(1, word.size() / 3) + 1);
   std::string result;

@@ -10,25 +10,25 @@
 
 namespace trainctl {
 
-/// Where a value came from. Lines and columns start at 1; 0 means none.
+/// The source of a value. Lines and columns start at 1; 0 means none.
 struct Place {
   enum class Origin { file, set_option, preset, model_files, defaulted };
   Origin origin = Origin::defaulted;
-  // for Origin::file and model_files (the model's config.json); the argument text for set_option;
-  // the preset's name for preset; for defaulted the section whose default it is, if not ours
+  // file or model_files (the model's config.json): name of the file; set_option: text of the
+  // argument; preset: its name; defaulted: section with the default if it is not ours
   std::string file;
   int line = 0;
   int column = 0;
   int end_column = 0;  // exclusive; columns count characters, not bytes
-  std::string note{};  // "from ${STEPS}", "default of ${STEPS}": the variable it came from
-  /// "gpt.yaml:3:14", "gpt.yaml:3:9, from ${STEPS}", "--set train.steps=x", "preset gpt2-124m",
-  /// "default"
+  std::string note{};  // variable that gave it: "from ${STEPS}", "default of ${STEPS}"
+  /// Text such as "gpt.yaml:3:14", "gpt.yaml:3:9, from ${STEPS}", "--set train.steps=x", "preset
+  /// gpt2-124m" or "default".
   std::string to_string() const;
   /// Like to_string(), without the note.
   std::string position() const;
 };
 
-/// Dotted path -> where its value was given.
+/// Maps dotted paths to the places where their values were given.
 class SourceMap {
  public:
   void record(const std::string& path, Place place) { places_[path] = std::move(place); }
@@ -51,10 +51,10 @@ enum class Severity { error, warning };
 
 struct Diagnostic {
   Severity severity = Severity::error;
-  std::string code;     // stable, for example "unknown-key", "not-built", "heads-divide"
+  std::string code;     // stable name, such as "unknown-key", "not-built" or "heads-divide"
   std::string path;     // dotted path in the schema, empty for syntax errors
-  std::string message;  // the value and the rule with its numbers, one sentence, no final period
-  std::string help;     // a suggestion, may be empty
+  std::string message;  // one sentence, no final period: the value, the rule and its numbers
+  std::string help;     // suggestion; may be empty
   Place place;
 };
 
@@ -62,13 +62,13 @@ class Diagnostics {
  public:
   /// Adds a finding; its message and help name keys as the user wrote them.
   void add(Diagnostic diagnostic);
-  /// From now on, messages call the key or dotted path `ours` by the name `written`.
+  /// Makes later messages call the key or dotted path `ours` by the name `written`.
   void call(const std::string& ours, const std::string& written) { written_[ours] = written; }
-  /// The name that `call` gave to a key or path, or the path itself.
+  /// The name that call() gave to a key or path, else the path itself.
   std::string written(const std::string& path) const;
   bool has_errors() const;
   const std::vector<Diagnostic>& list() const { return list_; }
-  /// Orders by file, line and column, with missing keys after the rest of the file, and drops exact
+  /// Sorts by file, line and column, with missing keys after the rest of the file, and drops exact
   /// repeats.
   void sort();
   /// Removes the findings for which `test` is true.
@@ -76,8 +76,8 @@ class Diagnostics {
   void drop_if(Test test) {
     std::erase_if(list_, test);
   }
-  /// Takes out the errors that `test` says yes to: required values that are missing and not needed
-  /// here, or there under another name. Rules about them stay silent all the same.
+  /// Removes errors for which `test` is true, such as a missing required value that is not needed
+  /// here or is given under another name. Rules about these values still stay silent.
   template <class Test>
   void forgive_if(Test test) {
     for (const Diagnostic& one : list_) {
@@ -87,11 +87,11 @@ class Diagnostics {
   }
   /// Paths of forgiven values.
   const std::vector<std::string>& forgiven() const { return forgiven_; }
-  /// Replaces all findings after the first `most` by one that says how many were dropped.
+  /// Replaces all findings after the first `most` by one that tells their number.
   void keep_first(std::size_t most);
-  /// Stores the text of a file, so that its lines can be shown under a message.
+  /// Stores the text of a file, so that its lines can be shown below messages.
   void add_source(const std::string& file, std::string text) { sources_[file] = std::move(text); }
-  /// The line that `place` points into, or "" if there is none.
+  /// The source line of `place`, or "" if there is none.
   std::string source_line(const Place& place) const;
 
  private:
@@ -101,25 +101,25 @@ class Diagnostics {
   std::map<std::string, std::string> written_;
 };
 
-/// Text with the source line and a caret, as compilers print it; `color` adds terminal colours.
+/// Text with the source line and a caret, as compilers print it; in colour if `color`.
 std::string render_text(const Diagnostics& diagnostics, bool color);
-/// One JSON document: format_version, valid, error_count, warning_count, diagnostics[] with ranges;
-/// not_checked: the list of what was not checked, if it is given.
+/// One JSON document: format_version, valid, error_count, warning_count, diagnostics[] with ranges,
+/// and `not_checked` if given: the list of checks that were not made.
 std::string render_json(const Diagnostics& diagnostics,
                         const std::vector<std::string>& not_checked = {});
-/// One line for each, as GitHub's workflow commands: "::error file=...,line=...::message".
+/// A line per finding, as GitHub's workflow commands: "::error file=...,line=...::message".
 std::string render_github(const Diagnostics& diagnostics);
 
-/// The nearest of `candidates` within edit distance max(1, length / 3), or "". One that the word
-/// continues ("keep" of "keep_last") is as near as one and a half letters.
+/// The candidate nearest to `word` within edit distance max(1, length / 3), or "". A candidate that
+/// `word` continues ("keep" of "keep_last") counts as at distance 1.5.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 
-// The part of a source line that is shown under a message; long lines are shortened around it.
+// Shortens long source lines for display below a message.
 
-/// The text with each newline and all that steers a terminal (steering_bytes) replaced by "?".
+/// The text with newlines and bytes that control a terminal (steering_bytes) replaced by "?".
 std::string printable(std::string_view text);
 
-// The rows of render_json's document (diagnostics.h), for documents that list findings too.
+// The rows of render_json's document, for other documents that list findings.
 
 /// Each finding as a JSON object on one line.
 std::vector<std::string> json_rows(const Diagnostics& diagnostics);

@@ -1,5 +1,5 @@
-// Findings as text with a caret under the source line, as JSON, and as workflow commands, which
-// GitHub shows as annotations of a pull request.
+// Renders findings as text with a caret below the source line, as JSON, and as workflow commands,
+// which GitHub shows as annotations of a pull request.
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@
 namespace trainctl {
 namespace {
 
-/// One string per character.
+/// The UTF-8 characters of a line.
 std::vector<std::string> characters_of(const std::string& line) {
   std::vector<std::string> result;
   for (char c : line) {
@@ -42,16 +42,16 @@ std::string printable(std::string_view text) {
 namespace {
 
 struct Snippet {
-  std::string text;           // "" if there is nothing to show
+  std::string text;           // "" if there is no text to show
   std::size_t highlight = 0;  // characters before the marked part
   std::size_t length = 0;     // characters of the marked part
-  std::string padding;        // as wide as the text before the marked part, tabs kept
+  std::string padding;        // blanks as wide as the text before the marked part, with its tabs
 };
 
-/// The snippet for a place; empty if the place is in no text that is known.
+/// The part of the source line to show for a place; empty if its text is unknown.
 Snippet make_snippet(const Diagnostics& diagnostics, const Place& place) {
   constexpr std::size_t widest = 160;
-  constexpr std::size_t lead = 60;  // characters kept before the place when the line is cut
+  constexpr std::size_t lead = 60;  // characters kept before the place in a cut line
   const std::vector<std::string> line = characters_of(printable(diagnostics.source_line(place)));
   if (line.empty() || place.column < 1) return {};
   const std::size_t start = std::min(static_cast<std::size_t>(place.column) - 1, line.size());
@@ -74,7 +74,7 @@ Snippet make_snippet(const Diagnostics& diagnostics, const Place& place) {
   return snippet;
 }
 
-/// Terminal colours, or nothing.
+/// Escape sequences of terminal colours; empty without colours.
 struct Palette {
   const char* bold = "";
   const char* error = "";
@@ -127,7 +127,7 @@ std::string one(const Diagnostics& diagnostics, const Diagnostic& diagnostic,
   return text;
 }
 
-/// The command that explains the first error; nothing if there are only warnings.
+/// A line that names the command to explain the first error; "" if there are only warnings.
 std::string pointer(const Diagnostics& diagnostics) {
   for (const Diagnostic& diagnostic : diagnostics.list()) {
     if (diagnostic.severity != Severity::error || find_code(diagnostic.code) == nullptr) continue;
@@ -224,7 +224,7 @@ std::string render_json(const Diagnostics& diagnostics,
 
 namespace {
 
-/// Escapes as GitHub defines them; in a property also the colon and the comma.
+/// Escapes text as GitHub requires; in a property also colons and commas.
 std::string escaped(const std::string& text, bool property) {
   std::string result;
   for (char c : text) {

@@ -97,7 +97,7 @@ using BalanceCounts = OneOf<"chosen|free">;
 using SoftmaxType = OneOf<"vanilla|learnable">;
 using ExpertGroup = OneOf<"sequence|micro_batch">;
 
-/// How context-parallel ranks share attention: one word for all layers, or one for each.
+/// How context-parallel ranks share attention: one type for all layers, or one for each layer.
 struct CpCommTypes {
   std::vector<CpCommType> layers{CpCommType::p2p};
 
@@ -110,12 +110,12 @@ struct CpCommTypes {
   bool operator==(const CpCommTypes&) const = default;
 };
 
-// The pipeline schedules: their names and what each of them allows. The rules, the generators'
-// dispatch, `trainctl verify` and the tests read this table.
+// The pipeline schedules, with their names and features. The rules, the choice of generators,
+// `trainctl verify` and the tests read this table.
 
 enum class PipelineScheduler : std::uint8_t { one_f_one_b, gpipe, zb_h1, zb_v };
 
-/// On which stage each chunk of the model lies, in the order in which data passes them.
+/// The stage of each chunk of the model, in the order in which data pass through the chunks.
 enum class ChunkRoute : std::uint8_t {
   round_robin,  // from the first stage to the last, then again from the first
   down_and_up,  // from the first stage to the last, then back to the first
@@ -123,20 +123,20 @@ enum class ChunkRoute : std::uint8_t {
 
 struct ScheduleTraits {
   PipelineScheduler value = PipelineScheduler::one_f_one_b;
-  std::string_view word;          // in YAML
-  std::string_view name;          // in a plan; YAML accepts it too
-  std::string_view chunked_name;  // in a plan with several chunks per stage
-  int min_chunks = 1;             // per stage
+  std::string_view word;          // spelling in YAML
+  std::string_view name;          // name in a plan; also accepted in YAML
+  std::string_view chunked_name;  // name in a plan with several chunks per stage
+  int min_chunks = 1;             // chunks per stage
   int max_chunks = 1 << 20;
   ChunkRoute route = ChunkRoute::round_robin;
-  bool groups = false;          // several chunks are run in groups of micro-batches
-  bool overlaps = true;         // messages may overlap with one chunk per stage
+  bool groups = false;          // several chunks are executed in groups of micro-batches
+  bool overlaps = true;         // messages may overlap with computation with one chunk per stage
   bool batches = true;          // messages may be exchanged in batches
-  bool apart = false;           // those of several chunks are by default exchanged one by one
-  bool places_weights = false;  // W comes where it fills a gap, apart from its B
+  bool apart = false;           // with several chunks, messages are by default exchanged one by one
+  bool places_weights = false;  // weight gradients fill gaps, apart from the input gradients
 };
 
-/// In the order of the enumerators.
+/// Rows in the order of the enumerators.
 inline constexpr ScheduleTraits schedules[] = {
     {.value = PipelineScheduler::one_f_one_b,
      .word = "1f1b",

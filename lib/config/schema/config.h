@@ -1,6 +1,5 @@
-// The configuration as typed values: one aggregate per YAML section, with defaults. Code that uses
-// a section receives that struct, never the whole Config. No code handles YAML after
-// read_config().
+// The configuration as typed values: a struct per YAML section, with defaults. Code that uses a
+// section receives that struct, never the whole Config, and never handles YAML.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +22,11 @@ struct DataSource {
 };
 
 struct ValidationConfig {
-  std::optional<std::string> path;  // its own data instead of a part of `train`
+  std::optional<std::string> path;  // separate validation data instead of a part of `train`
   double fraction = 0.0;
-  // tail: the last part; blocks: every (1/fraction)th 1024 tokens
+  // tail: the last part of the data; blocks: every (1/fraction)-th block of 1024 tokens
   SplitStyle split = "tail";
-  std::int64_t max_sequences = 0;  // 0: all non-overlapping windows
+  std::int64_t max_sequences = 0;  // all non-overlapping windows if 0
   bool operator==(const ValidationConfig&) const = default;
 };
 
@@ -36,43 +35,43 @@ struct DataConfig {
   std::string tokenizer = "byte";  // byte | sentencepiece:MODEL | hf:DIR; also for generate
   ValidationConfig validation;
   bool shuffle = true;
-  bool packing = true;  // documents are joined; false: each row has tokens of one document
+  bool packing = true;  // whether documents are joined; otherwise a row has tokens of one document
   bool reset_attention_mask = false;  // attention stays within a document
   bool reset_position_ids = false;    // positions restart at each document
   bool eod_mask_loss = false;         // the end-of-document token has no loss
-  // where documents end; default: the tokenizer's, or the file's documents
+  // token that ends documents; default: the tokenizer's, or the file's boundaries of documents
   std::optional<std::int64_t> eod_token;
-  ChangedData changed = "refuse";  // of a source since the checkpoint
-  std::string cache_dir;           // tokenised text; default: the user's cache folder
+  ChangedData changed = "refuse";  // whether sources may differ from the checkpoint's
+  std::string cache_dir;           // of tokenised text; default: the user's cache folder
   std::int64_t prefetch = 2;       // batches prepared ahead
   bool operator==(const DataConfig&) const = default;
 };
 
 struct TrainConfig {
-  std::int64_t steps = 0;              // required unless tokens or epochs gives it
-  std::optional<std::int64_t> tokens;  // of the whole run; gives steps, or must agree with it
-  std::optional<double> epochs;        // passes over the training data; gives steps likewise
-  // sequences per step over all ranks; required unless micro_batch_size and micro_batch_num give it
+  std::int64_t steps = 0;              // required unless `tokens` or `epochs` is given
+  std::optional<std::int64_t> tokens;  // tokens of the whole run; determines `steps` or must agree
+  std::optional<double> epochs;        // passes over the training data; determines `steps` likewise
+  // sequences per step over all ranks; required unless the next two are given
   std::int64_t global_batch_size = 0;
   std::optional<std::int64_t> micro_batch_size;  // default: global_batch_size / data_parallel
-  std::optional<std::int64_t> micro_batch_num;   // per rank and step; default: what the sizes leave
-  std::optional<IntList> rampup_batch_size;      // first batch, increment, samples of the ramp
-  bool decrease_batch_size_if_needed = false;    // to whole micro-batches of all replicas
+  std::optional<std::int64_t> micro_batch_num;   // per rank and step; default: from the batch sizes
+  std::optional<IntList> rampup_batch_size;      // [first batch, increment, samples of the ramp]
+  bool decrease_batch_size_if_needed = false;    // round a batch down to whole micro-batches
   std::uint64_t seed = 1234;
-  std::int64_t validate_every = 0;  // 0: only after the last step
+  std::int64_t validate_every = 0;  // steps; only after the last step if 0
   OnBadLoss on_bad_loss = "stop";
-  std::int64_t max_bad_steps = 10;        // in a row that are skipped
-  std::int64_t check_replicas_every = 0;  // hash the parameters over data-parallel ranks; 0: never
+  std::int64_t max_bad_steps = 10;        // most successive steps that may be skipped
+  std::int64_t check_replicas_every = 0;  // steps between comparisons of the replicas; never if 0
   bool deterministic_mode = true;
   bool operator==(const TrainConfig&) const = default;
 };
 
-/// Settings for those parameters whose first matching entry in the list is this one.
+/// Settings for the parameters whose first matching entry in the list is this one.
 struct OptimizerGroup {
-  std::vector<std::string> match;       // patterns over names: * any characters, ? one
-  std::optional<OptimizerType> type{};  // default: that of the optimizer
-  double lr_mult = 1;                   // times the scheduled rate; 0: frozen
-  std::optional<double> wd_mult{};  // times the scheduled decay; default: 1 for matrices, else 0
+  std::vector<std::string> match;       // patterns of names: * matches any text, ? one character
+  std::optional<OptimizerType> type{};  // default: the optimizer's type
+  double lr_mult = 1;                   // multiplies the scheduled rate; frozen if 0
+  std::optional<double> wd_mult{};  // multiplies scheduled decay; default: 1 for matrices, else 0
   bool operator==(const OptimizerGroup&) const = default;
 };
 
@@ -80,7 +79,7 @@ inline constexpr std::size_t max_optimizer_groups = 64;
 
 using OptimizerGroups = std::vector<OptimizerGroup>;
 
-/// optimizers.h says which keys an optimizer reads.
+/// The section optimizer. optimizers.h lists the keys that each optimizer reads.
 struct OptimizerConfig {
   OptimizerType type = OptimizerType::adamw;
   double beta1 = 0.9;
@@ -93,14 +92,14 @@ struct OptimizerConfig {
   WeightDecayStyle weight_decay_incr_style = "constant";
   std::optional<std::int64_t> weight_decay_incr_steps;  // default: train.steps
   double momentum = 0.9;
-  ComputeType main_grads_dtype = ComputeType::fp32;   // of summed gradients: fp32 or bf16
-  ComputeType main_params_dtype = ComputeType::fp32;  // of matrices between steps: fp32 or bf16
-  ComputeType exp_avg_dtype = ComputeType::fp32;      // of moments: fp32 or bf16
+  ComputeType main_grads_dtype = ComputeType::fp32;   // type of summed gradients: fp32 or bf16
+  ComputeType main_params_dtype = ComputeType::fp32;  // type of matrices between steps: fp32, bf16
+  ComputeType exp_avg_dtype = ComputeType::fp32;      // type of moments: fp32 or bf16
   ComputeType exp_avg_sq_dtype = ComputeType::fp32;
-  double clip_grad_norm = 1.0;              // 0: off
-  double ema_decay = 0;                     // of the average of weights; 0: none is kept
-  std::optional<double> qk_clip_threshold;  // of the largest score of a head; none: no clipping
-  double qk_clip_alpha = 0.5;               // of the factor, the queries' share
+  double clip_grad_norm = 1.0;              // no clipping if 0
+  double ema_decay = 0;                     // decay of the average of weights; no average if 0
+  std::optional<double> qk_clip_threshold;  // largest score of a head; no clipping if unset
+  double qk_clip_alpha = 0.5;               // exponent of the clipping factor for queries
   OptimizerGroups groups;
   MuonConfig muon;
   bool operator==(const OptimizerConfig&) const = default;
@@ -112,7 +111,7 @@ struct LrScheduleConfig {
   double min_lr = 0.0;
   double init_lr = 0.0;
   std::int64_t warmup_steps = 0;
-  std::optional<double> warmup_ratio;           // of the steps; gives warmup_steps
+  std::optional<double> warmup_ratio;           // share of the steps; determines warmup_steps
   std::optional<std::int64_t> decay_steps;      // default: train.steps
   std::optional<std::int64_t> wsd_decay_steps;  // required with wsd
   DecayStyle wsd_decay_style = DecayStyle::exponential;
@@ -123,44 +122,44 @@ struct PrecisionConfig {
   ComputeType compute = ComputeType::fp32;
   bool enable_autocast = false;
   std::optional<ComputeType> autocast_dtype;  // default: compute
-  std::optional<double> loss_scale;           // constant
-  std::optional<bool> dynamic_loss_scale;     // default: in fp16, unless loss_scale is given
+  std::optional<double> loss_scale;           // constant scale
+  std::optional<bool> dynamic_loss_scale;     // default: true in fp16 without loss_scale
   double initial_loss_scale = 0x1p32;
   double min_loss_scale = 1;
   double loss_scale_growth = 2;
   double loss_scale_backoff = 0.5;
-  std::int64_t loss_scale_window = 1000;  // updates without an overflow before it grows
+  std::int64_t loss_scale_window = 1000;  // updates without an overflow before the scale grows
   std::int64_t loss_scale_hysteresis = 2;
   bool operator==(const PrecisionConfig&) const = default;
 };
 
-/// One level of the network. The first joins neighbouring ranks, each further one what the level
-/// before it joins.
+/// A level of the network. The first level joins neighbouring ranks; each further level joins
+/// groups of the level before.
 struct NetworkLevel {
   std::string name;
-  std::int64_t ranks = 0;             // that the level joins; 0: all, only in the last one
-  std::optional<double> bandwidth;    // bytes/s of a link in one direction; none: the device's
-  std::optional<double> latency;      // seconds; none: the device's
-  double oversubscription = 1;        // share of the bandwidth that is missing above the links
-  std::optional<std::int64_t> links;  // of one host; none: the device's
+  std::int64_t ranks = 0;             // ranks that the level joins; 0 in the last level: all ranks
+  std::optional<double> bandwidth;    // bytes/s of a link in one direction; the device's if unset
+  std::optional<double> latency;      // seconds; the device's if unset
+  double oversubscription = 1;        // ratio of the bandwidth of the links to that above them
+  std::optional<std::int64_t> links;  // links per host; the device's if unset
   bool operator==(const NetworkLevel&) const = default;
 };
 
 using NetworkLevels = std::vector<NetworkLevel>;
 
-/// A device with its software and network, or the rates of one rank while all are busy: all four or
-/// none.
+/// A device with its software and network, or four measured rates of one rank while all ranks are
+/// busy: none or all four.
 struct ClusterConfig {
-  std::optional<double> matmul_flops;      // FLOP/s of products in precision.compute
+  std::optional<double> matmul_flops;      // FLOP/s of matrix products in precision.compute
   std::optional<double> memory_bandwidth;  // bytes/s, read and written
   std::optional<double> latency;           // seconds of a message between ranks
   std::optional<double> bandwidth;         // bytes/s of a rank's messages
-  std::optional<double> device_memory{};   // GiB of a CUDA device; not one of the four
-  std::optional<std::string> device{};     // a name of config/devices/figures.h, or a file
-  std::string software = "trainctl";       // the same
-  NetworkLevels levels{};                  // empty: the ranks of a host, then the device's network
-  std::optional<double> price_per_hour{};  // of one device
-  // The texts of `device` and `software` where these are files, read with the configuration.
+  std::optional<double> device_memory{};   // GiB of a CUDA device; independent of the four rates
+  std::optional<std::string> device{};     // a known name (config/devices/figures.h) or a file
+  std::string software = "trainctl";       // a known name or a file
+  NetworkLevels levels{};  // if empty, the ranks of a host, then the device's network
+  std::optional<double> price_per_hour{};  // price of one device for an hour
+  // Contents of the files that `device` and `software` name, read with the configuration.
   std::string device_text{}, software_text{};
   bool operator==(const ClusterConfig&) const = default;
 };
@@ -169,30 +168,30 @@ struct LogConfig {
   LogLevel level = LogLevel::info;
   std::int64_t every = 10;  // steps between plain lines when stderr is not a terminal
   bool color = true;
-  std::int64_t timer_level = 2;      // of hooks.timers, 0 to 2
-  bool barrier_with_timers = true;   // all ranks meet before a phase of level 1 is timed
-  std::string trace;                 // file that the executed rows are written to; empty: none
-  std::int64_t trace_steps = 1;      // the last ones of the run
-  bool max_attention_logit = false;  // reported of each step
+  std::int64_t timer_level = 2;      // level of hooks.timers, 0 to 2
+  bool barrier_with_timers = true;   // synchronise all ranks before timing a phase of level 1
+  std::string trace;                 // file for the executed rows of the plan; not written if empty
+  std::int64_t trace_steps = 1;      // last steps of the run to write to it
+  bool max_attention_logit = false;  // report the largest logsumexp of scores per step
   bool operator==(const LogConfig&) const = default;
 };
 
 struct OutputConfig {
   std::string dir = "runs/default";
-  bool overwrite = false;  // replace the files of an earlier run there
+  bool overwrite = false;  // replace files of an earlier run in `dir`
   bool save_weights = true;
-  bool tensorboard = false;  // also an event file for TensorBoard
+  bool tensorboard = false;  // also write an event file for TensorBoard
   bool operator==(const OutputConfig&) const = default;
 };
 
 struct CheckpointConfig {
-  std::int64_t every = 0;    // steps between checkpoints; 0: none between first and last step
-  double every_minutes = 0;  // 0: not by the clock
+  std::int64_t every = 0;    // steps between checkpoints; 0 for none before the last step
+  double every_minutes = 0;  // minutes between checkpoints; ignored if 0
   bool at_end = true;
-  std::int64_t keep = 2;        // newest ones; 0: all
-  std::int64_t keep_every = 0;  // also those whose step is a multiple; 0: none
-  bool keep_best = false;       // also that with the lowest validation loss
-  bool asynchronous = true;     // written in the background while training continues
+  std::int64_t keep = 2;        // number of newest checkpoints to keep; all if 0
+  std::int64_t keep_every = 0;  // also keep checkpoints of steps divisible by it; none if 0
+  bool keep_best = false;       // also keep the checkpoint with the lowest validation loss
+  bool asynchronous = true;     // write in the background while training continues
   bool operator==(const CheckpointConfig&) const = default;
 };
 

@@ -1,4 +1,4 @@
-// A key of a field list described in words, for the reference page and for explanations.
+// Describes a key of a field list in words, for the reference page and for explanations.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace trainctl {
 
 namespace detail {
 inline std::string code(std::string_view text) { return formatted("`{}`", text); }
-/// "`fp32`, `bf16`"
+/// The words of a choice: "`fp32`, `bf16`".
 template <class Choice>
 std::string word_list() {
   std::string listed;
@@ -28,8 +28,8 @@ std::string word_list() {
 }
 }  // namespace detail
 
-/// The meaning of a key, and of keys of the optimizer which ones read it, if not all do:
-/// "Decay of the second moment (adamw; lion: 0.99)", a number being a default of its own.
+/// The meaning of a key. For a key that not all optimizers read, also the optimizers that read it,
+/// with their defaults if those differ: "Decay of the second moment (adamw; lion: 0.99)".
 inline std::string meaning_of(const std::string& path, const Field& field) {
   std::string readers;
   constexpr std::string_view section = "optimizer.";
@@ -44,7 +44,7 @@ inline std::string meaning_of(const std::string& path, const Field& field) {
   return std::string(field.meaning) + (readers.empty() ? "" : " (" + readers + ")");
 }
 
-/// "whole number", "true or false", "word"
+/// The type of a value: "whole number", "true or false", "word".
 template <class Value>
 std::string type_of(const Field& field) {
   if constexpr (IsChoice<Value>) return "word";
@@ -68,7 +68,7 @@ std::string type_of(const Field& field) {
   return field.string_words.empty() ? "string" : "word";
 }
 
-/// The allowed values as Markdown: "1 to 64", "`cpu`, `cuda`", "" without limits.
+/// The allowed values as Markdown: "1 to 64" or "`cpu`, `cuda`"; "" without limits.
 template <class Value>
 std::string range_of(const Field& field) {
   std::string listed;

@@ -21,26 +21,26 @@ struct Bounds {
     return (above_least ? value > least : value >= least) &&
            (below_most ? value < most : value <= most);
   }
-  /// "1 to 64", "at least 0 and below 1", "" without limits.
+  /// Text such as "1 to 64" or "at least 0 and below 1"; "" without limits.
   std::string to_string() const;
 };
 
 /// The units that may follow a number: k, M or B for counts; MB, GB, MiB or GiB for gib.
 enum class Unit { none, count, gib };
 
-/// One key of a section. Built in place: field("steps", "...").from(1).required(), by the compiler:
-/// otherwise every visitor of the fields would have code that does it.
+/// One key of a section. Built at compile time, so that visitors of fields contain no code for it:
+/// field("steps", "...").from(1).required().
 struct Field {
   std::string_view key;
   std::string_view meaning;       // one line for the reference page
-  std::string_view unset_note;    // the value in effect when an optional is not given
-  std::string_view string_words;  // for strings: "cpu|cuda"; a word that ends in ':' is a prefix
+  std::string_view unset_note;    // the value in effect if an optional value is not given
+  std::string_view string_words;  // allowed words, "cpu|cuda"; a word that ends in ':' is a prefix
   Bounds range;
   bool is_required = false;
-  // other keys of the section that give a required value: "tokens|epochs", "a+b" for both
+  // other keys of the section that determine a required value: "tokens|epochs", "a+b" for both
   std::string_view given_by = {};
   Unit unit = Unit::none;
-  std::string_view minutes_key = {};  // of a number of steps: the key for minutes
+  std::string_view minutes_key = {};  // for a number of steps: the key for minutes instead
   bool is_internal = false;  // for an upstream key that users never set; only null is accepted
 
   consteval Field from(double least) const {
@@ -68,20 +68,20 @@ struct Field {
     copy.is_required = true;
     return copy;
   }
-  /// Required unless the section has one of the sets of keys.
+  /// Required unless one of these sets of keys is given: "a|b+c".
   consteval Field required_unless(std::string_view keys) const {
     Field copy = required();
     copy.given_by = keys;
     return copy;
   }
-  /// For a number of steps, tokens or samples: 10k is 10,000.
+  /// A number of steps, tokens or samples; accepts 10k for 10,000.
   consteval Field count(double least) const {
     Field copy = from(least);
     copy.unit = Unit::count;
     return copy;
   }
   consteval Field count(double least, double most) const { return count(least).to(most); }
-  /// GiB of memory, or a number with its own unit.
+  /// A size of memory in GiB, or a number with its own unit.
   consteval Field gib() const {
     Field copy = above(0);
     copy.unit = Unit::gib;

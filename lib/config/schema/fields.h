@@ -1,4 +1,4 @@
-// The one list of fields per section. A visitor is called as visit(member, Field) for each value
+// The list of fields of each section. A visitor is called as visit(member, Field) for each value
 // and visit.section(member, Field) for each nested section, in the order of the YAML file. Reading,
 // unknown keys, the dump, the reference page and the JSON Schema are visitors over these lists.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace trainctl {
 
-/// The sections of which a value is a list.
+/// Sections that occur as items of a list.
 template <class Item>
 concept ListedSection = std::same_as<Item, DataSource> || std::same_as<Item, LayerEntry>;
 
@@ -204,7 +204,7 @@ void fields(Visitor& visit, Is<MuonConfig> auto& muon) {
               "v, each head; a list"));
 }
 
-/// The visitor of visit_values.
+/// The visitor that implements visit_values.
 template <class Each>
 class PathVisitor {
  public:
@@ -236,11 +236,11 @@ class PathVisitor {
   std::string path_;
 };
 
-/// Calls each(path, value, field) for every value of a section and of those inside it, in the order
-/// of the schema, with its dotted path; `path` is that of the section, "" or with a dot at its end.
-/// A std::optional and a list of sections are one value, an optional section that is not given is
-/// std::nullopt. If `each` has a member `section`, each.section(path, field) is called before the
-/// values of a section.
+/// Calls each(path, value, field) for every value of a section and its nested sections, in the
+/// order of the schema. `path` is the section's dotted path with a dot at its end, or "". A
+/// std::optional and a list of sections are one value each; an optional section that is not given
+/// is std::nullopt. If `each` has a member `section`, each.section(path, field) is called before
+/// the values of a section.
 template <class Section, class Each>
 void visit_values(const Section& section, Each&& each, const std::string& path = "") {
   PathVisitor visitor(each, path);

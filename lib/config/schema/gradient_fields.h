@@ -1,5 +1,5 @@
-// The fields of the parallel section about gradients, their fusion and the parallel optimizer; and
-// of recomputation and offloading: how activations get to the backward pass. See fields.h.
+// Fields of the parallel section about gradients, their fusion and the parallel optimizer; fields
+// of recomputation and offloading. See fields.h.
 #pragma once
 
 #include "config/schema/field.h"

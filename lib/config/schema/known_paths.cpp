@@ -14,7 +14,7 @@ namespace {
 
 using KnownPaths = std::map<std::string, KnownPath>;
 
-/// Lists every path of the schema with its place in the order.
+/// A visitor that lists every path of the schema with its position.
 struct PathLister {
   KnownPaths& paths;
 

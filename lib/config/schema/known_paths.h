@@ -12,23 +12,23 @@
 namespace trainctl {
 
 struct KnownPath {
-  int order = 0;  // place in the schema
+  int order = 0;  // position in the schema
   bool is_section = false;
   bool is_bool = false;
-  std::vector<std::string> words;  // the values that have a name; empty: any
+  std::vector<std::string> words;  // allowed words; any value if empty
 };
 
-/// nullptr: the schema has no key or section at this path.
+/// The schema's entry at this path; nullptr if there is none.
 const KnownPath* find_known_path(const std::string& path);
-/// Every path, sections too, in the order of the schema.
+/// Every path, including sections, in the order of the schema.
 const std::vector<std::string>& all_known_paths();
-/// "hidden_size" of "model.hidden_size".
+/// The last part of a path: "hidden_size" for "model.hidden_size".
 std::string last_key(std::string_view path);
 /// Whether exactly one path of the schema ends in this key.
 bool is_unique_key(const std::string& key);
 
-/// The values of `config` whose paths are `wanted`, as YAML by path. Values that are not given and
-/// the list of data sources are left out.
+/// The given values of `config` with paths for which `wanted` is true, as YAML by path. Omits the
+/// list of data sources.
 std::map<std::string, std::string, std::less<>> written_values(
     const Config& config, const std::function<bool(std::string_view path)>& wanted);
 

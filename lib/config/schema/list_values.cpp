@@ -1,4 +1,4 @@
-// Values that are lists, read from the tree and written back to text.
+// Reads values that are lists from the tree and writes them as text.
 
 #include "config/schema/list_values.h"
 
@@ -26,8 +26,8 @@ Problem empty_list(const std::string& help) {
   return {"out-of-range", "expected at least one number, found an empty list", help};
 }
 
-/// Turns tuples as Python prints them, "(1, 8)" and "((1, 8), (1,))", into flow lists; "" for other
-/// text.
+/// Converts tuples as Python prints them, "(1, 8)" and "((1, 8), (1,))", to flow lists; "" for
+/// other text.
 std::string tuples_as_lists(const std::string& text) {
   if (!text.starts_with('(')) return "";
   std::string result;
@@ -44,7 +44,7 @@ std::string tuples_as_lists(const std::string& text) {
   return plain ? result : "";
 }
 
-/// For a text of tuples, the node of the equivalent list, placed where the text is; else -1.
+/// The node of the list for a text of tuples, with the position of the text; -1 for other text.
 int list_node(YamlTree& scratch, const YamlNode& given) {
   YamlTree parsed;
   Diagnostics ignored;
@@ -70,7 +70,7 @@ std::optional<Problem> read_splits(const YamlTree& tree, const YamlNode& list,
   return std::nullopt;
 }
 
-/// Adds the layers of one entry: "a2a", or "a2a*3" for three of them.
+/// Adds the layers of an entry: "a2a" for one layer, "a2a*3" for three.
 std::optional<Problem> add_layers(YamlNode entry, CpCommTypes& value) {
   const std::size_t star =
       entry.kind == YamlNode::Kind::scalar ? entry.scalar.find('*') : std::string::npos;
@@ -137,7 +137,7 @@ std::optional<Problem> read_level(const YamlTree& tree, int node, NetworkLevel& 
   return std::nullopt;
 }
 
-/// A list of numbers; also one as a Python tuple, and a number alone.
+/// Reads a list of numbers, a Python tuple, or a single number.
 template <class Number>
 std::optional<Problem> read_numbers(const YamlTree& tree, int node, const Field& field,
                                     const char* form, std::vector<Number>& value) {
@@ -146,7 +146,7 @@ std::optional<Problem> read_numbers(const YamlTree& tree, int node, const Field&
     YamlTree scratch;
     const int parsed = list_node(scratch, list);
     if (parsed >= 0) return read_numbers(scratch, parsed, field, form, value);
-    Number one{};  // a list of one
+    Number one{};  // a list with one number
     if (auto problem = read_value(list, field, one)) {
       if (problem->code == "wrong-type") problem->message = wrong_type(list, form).message;
       return problem;
@@ -304,7 +304,7 @@ std::string write_value(const CpCommTypes& value) {
 
 namespace {
 
-/// The visitor that writes what is given of a section as a flow map.
+/// A visitor that writes the given values of a section as a flow map.
 struct FlowWriter {
   std::string text{};
 
@@ -453,7 +453,7 @@ std::string write_value(const OptimizerGroups& value) {
   return "[" + text + "]";
 }
 
-// Muon's coefficients and items: from the tree and back to text.
+// Muon's coefficients and items: reads them from the tree and writes them as text.
 namespace {
 
 constexpr std::size_t max_triples = 100;
@@ -463,7 +463,7 @@ constexpr const char* items_form = "a list like [gate_up, qkv]";
 constexpr Field coefficient = field("coefficients", "");
 
 Problem wrong_list(std::string message) {
-  // GCC 12 warns falsely of a read out of bounds where the two are added in one expression.
+  // GCC 12 falsely warns of a read out of bounds if both are added in one expression.
   std::string suggestion = "write ";
   suggestion += coefficients_form;
   return {"out-of-range", std::move(message), std::move(suggestion)};

@@ -1,5 +1,5 @@
-// Values that are lists, or either a word, a number or a list: read from the tree, written as flow
-// YAML.
+// Reads values that are lists, or either a word, a number or a list, from the tree, and writes them
+// as flow YAML.
 #pragma once
 
 #include <concepts>
@@ -24,19 +24,19 @@ concept ListValue = std::same_as<Value, IntList> || std::same_as<Value, NumberLi
     std::same_as<Value, OptimizerGroups> || std::same_as<Value, MuonCoefficients> ||
     std::same_as<Value, MuonItems>;
 
-/// Each stores the value and returns nothing, or leaves it unchanged and returns the problem. The
-/// field's range applies to each number of a list; a list must not be empty.
+/// Stores the value and returns none, or leaves it unchanged and returns the problem. The field's
+/// range applies to each number of a list; a list must not be empty.
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  IntList& value);
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  NumberList& value);
-/// data_parallel, full_batch, a list of lists, or the same as Python tuples: ((1, 8), (1, 8)).
+/// data_parallel, full_batch, or a list of lists, also as Python tuples: ((1, 8), (1, 8)).
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  DatasetSplit& value);
-/// Nothing, a size of at least 1, or ascending indices from 0.
+/// Null, a size of at least 1, or ascending indices from 0.
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  FusionValue& value);
-/// A word, or one for each layer as a list or a text: [p2p, a2a*3], "p2p, a2a*3".
+/// A word, or one word per layer as a list or a text: [p2p, a2a*3], "p2p, a2a*3".
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  CpCommTypes& value);
 /// A list of maps {name, ranks, bandwidth, latency, oversubscription, links}.
@@ -52,25 +52,25 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  MuonItems& value);
 
-/// "[1, 2]", "[[1, 8], [1, 8]]", "full_batch", "null", "p2p", "[p2p, a2a*3]"
+/// Flow YAML: "[1, 2]", "[[1, 8], [1, 8]]", "full_batch", "null", "p2p", "[p2p, a2a*3]".
 std::string write_value(const IntList& value);
 std::string write_value(const NumberList& value);
 std::string write_value(const DatasetSplit& value);
 std::string write_value(const FusionValue& value);
 std::string write_value(const CpCommTypes& value);
-/// "[{name: local, count: 5}, {name: global, use_rope: false}]"
+/// Such as "[{name: local, count: 5}, {name: global, use_rope: false}]".
 std::string write_value(const std::vector<LayerEntry>& value);
-/// "[{name: ib, bandwidth: 5.0e+10}]"
+/// Such as "[{name: ib, bandwidth: 5.0e+10}]".
 std::string write_value(const NetworkLevels& value);
-/// "[{match: [embedding.*], lr_mult: 0.1}]"
+/// Such as "[{match: [embedding.*], lr_mult: 0.1}]".
 std::string write_value(const OptimizerGroups& value);
-/// "quintic", "[[3.4445, -4.775, 2.0315]]"; "[gate_up, qkv]"
+/// Such as "quintic" or "[[3.4445, -4.775, 2.0315]]"; "[gate_up, qkv]".
 std::string write_value(const MuonCoefficients& value);
 std::string write_value(const MuonItems& value);
 
-// Reads one value of any type of the schema from the tree, by its field's rule.
+// Reads one value of any type in the schema from the tree, by the rule of its field.
 
-/// A word of a choice, or any other value but a list.
+/// Reads the word of a choice, or any other value except a list.
 template <class Value>
 std::optional<Problem> read_scalar(const YamlNode& node, const Field& field, Value& value) {
   if constexpr (IsChoice<Value>) {
@@ -83,7 +83,7 @@ std::optional<Problem> read_scalar(const YamlNode& node, const Field& field, Val
   }
 }
 
-/// Stores the value and returns nothing, or leaves it unchanged and returns the problem.
+/// Stores the value and returns none, or leaves it unchanged and returns the problem.
 template <class Value>
 std::optional<Problem> read_field(const YamlTree& tree, int node, const Field& field,
                                   Value& value) {

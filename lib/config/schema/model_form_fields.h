@@ -9,11 +9,11 @@
 
 namespace trainctl {
 
-/// `Section`, const or not.
+/// Accepts `Section` with or without const.
 template <class Given, class Section>
 concept Is = std::same_as<std::remove_const_t<Given>, Section>;
 
-/// How attention sees and scores keys.
+/// Fields of attention: which keys a query sees, and how they are scored.
 template <class Visitor>
 void attention_form_fields(Visitor& visit, Is<ModelConfig> auto& model) {
   visit(model.softmax_scale, field("softmax_scale", "Factor of the products of queries and keys")
@@ -50,7 +50,7 @@ void attention_form_fields(Visitor& visit, Is<ModelConfig> auto& model) {
               "input, feature by feature"));
 }
 
-/// The forms of the feed-forward layers, of norms and of the ends.
+/// Fields of the feed-forward layers, the norms, the embedding and the output layer.
 template <class Visitor>
 void layer_form_fields(Visitor& visit, Is<ModelConfig> auto& model) {
   visit(model.add_out_bias, field("add_out_bias", "A bias in the output projection of attention")

@@ -1,4 +1,4 @@
-// Muon's constants: the section optimizer.muon. What they mean is in docs/optimizers.md.
+// The section optimizer.muon: constants of Muon, explained in docs/optimizers.md.
 #pragma once
 
 #include <algorithm>
@@ -12,24 +12,24 @@
 
 namespace trainctl {
 
-/// a, b and c of one step X <- aX + (bA + cA^2)X, A = XX^T.
+/// The coefficients a, b, c of one Newton-Schulz step X <- aX + (bA + cA^2)X, A = XX^T.
 using MuonTriple = std::array<double, 3>;
 enum class MuonSet { simple, quintic, polar_express, deepseek_v4 };
-/// A set by name, or a list.
+/// Coefficients: a named set, or a list of triples.
 struct MuonCoefficients {
   MuonSet set = MuonSet::quintic;
-  std::vector<MuonTriple> list;  // empty: the set
+  std::vector<MuonTriple> list;  // if empty, `set` applies
   bool operator==(const MuonCoefficients&) const = default;
 };
 
-/// s, from the rows m and columns n of a matrix: 0.2 sqrt(max(m, n)), sqrt(max(m, n)),
-/// sqrt(max(1, m / n)), sqrt(m / n).
+/// The scale of an update of a matrix with m rows and n columns: 0.2 sqrt(max(m, n)), sqrt(max(m,
+/// n)), sqrt(max(1, m / n)), sqrt(m / n), in this order.
 using MuonScale = OneOf<"match_adamw|spectral|shape|unit_rms">;
-/// The type of the products; automatic: bf16 on CUDA where products are in 16 bits, else fp32.
+/// Type of Muon's products. automatic: bf16 on CUDA if matrix products have 16 bits, else fp32.
 using MuonProducts = OneOf<"auto|fp32|bf16">;
 
-/// Which parameters together, or which parts of one, are a matrix: gate over up; q over k over v;
-/// q, k, v and out by heads; the parts of latent attention.
+/// How parameters form matrices for an update: gate over up as one; q over k over v as one; q, k, v
+/// and out divided by heads; the parts of latent attention.
 enum class MuonItem { gate_up, qkv, heads, mla_parts };
 using MuonItems = std::vector<MuonItem>;
 inline bool has(const MuonItems& items, MuonItem item) {
@@ -40,7 +40,7 @@ struct MuonConfig {
   double momentum = 0.95;
   bool nesterov = true;
   MuonCoefficients coefficients;
-  std::optional<std::int64_t> steps;  // default: the length of the set; simple: 5
+  std::optional<std::int64_t> steps;  // default: the length of the set; 5 for simple
   MuonScale scale = "match_adamw";
   double scale_factor = 1;
   double eps = 1e-7;
@@ -55,7 +55,7 @@ inline constexpr MuonTriple muon_quintic[] = {{4.0848, -6.8946, 2.9270},
                                               {3.7418, -5.5913, 2.3037},
                                               {2.8769, -3.1427, 1.2046},
                                               {2.8366, -3.0525, 1.2012}};
-/// Amsel et al. 2025, with their safety factor of 1.01.
+/// Coefficients of Amsel et al. 2025, with their safety factor of 1.01.
 inline constexpr MuonTriple muon_polar_express[] = {
     {8.2051, -22.9019, 16.4607}, {4.0664, -2.8612, 0.5184}, {3.9096, -2.8234, 0.5250},
     {3.2856, -2.4153, 0.4853},   {2.2779, -1.6198, 0.3985}, {1.8726, -1.2307, 0.3585},
@@ -65,8 +65,8 @@ inline constexpr MuonTriple muon_deepseek_v4[] = {
     muon_simple[0], muon_simple[0], muon_simple[0], muon_simple[0], muon_simple[0],
     muon_simple[0], muon_simple[0], muon_simple[0], muon_finish,    muon_finish};
 
-/// The triples of all steps. More steps than the set has: simple and quintic begin again, the
-/// others and lists repeat their last.
+/// The triples of all steps. With more steps than triples, simple and quintic restart from their
+/// first triple; other sets and lists repeat the last.
 inline std::vector<MuonTriple> muon_steps(const MuonConfig& muon) {
   constexpr std::int64_t simple_steps = 5;
   std::span<const MuonTriple> set = muon.coefficients.list;

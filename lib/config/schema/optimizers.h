@@ -1,5 +1,5 @@
-// The optimizers, one row each: the keys that one reads, what it keeps of every element of a
-// parameter, and whether its step is elementwise. Words are in words.h, formulas in
+// The optimizers, one row each: the keys that an optimizer reads, the state it keeps for each
+// element of a parameter, and whether its step is elementwise. Words are in words.h, formulas in
 // ops/update_rules.h. Rules, memory, checkpoints, strategy files and the step follow from the rows.
 #pragma once
 
@@ -17,19 +17,19 @@ namespace trainctl {
 
 /// A key of the section `optimizer` that not every optimizer reads.
 struct OptimizerKey {
-  std::string_view name{};                   // "beta2"; empty: none
-  double OptimizerConfig::*value = nullptr;  // nullptr: no number
-  std::optional<double> usual{};             // where it is not given; empty: as in OptimizerConfig
+  std::string_view name{};                   // such as "beta2"; an unused entry if empty
+  double OptimizerConfig::*value = nullptr;  // nullptr if the key is not a number
+  std::optional<double> usual{};             // default value; OptimizerConfig's if unset
 };
 
-/// A value of each element that an optimizer keeps from step to step. It lies on the rank that owns
-/// the element, whatever the step is.
+/// A value per element that an optimizer keeps from step to step, on the rank that owns the
+/// element, for every kind of step.
 struct OptimizerState {
-  std::string_view word{};             // in checkpoints, as PyTorch calls it; empty: none
-  std::string_view strategy_prefix{};  // of its name in strategy files, as MindSpore has it
-  std::string_view type_key{};         // the key of its type; empty: fp32
+  std::string_view word{};             // PyTorch's name, for checkpoints; unused if empty
+  std::string_view strategy_prefix{};  // MindSpore's prefix of names in strategy files
+  std::string_view type_key{};         // key with the type; fp32 if empty
   ComputeType OptimizerConfig::*type = nullptr;
-  double OptimizerConfig::*factor = nullptr;  // with 0 here nothing is kept
+  double OptimizerConfig::*factor = nullptr;  // no value is kept if this factor is 0
 };
 
 struct OptimizerRow {
@@ -37,7 +37,7 @@ struct OptimizerRow {
   // Whether an update needs whole matrices, so that the work is dealt over the ranks that hold one,
   // while the states are not; else ops/optimizer.h does it on the elements that a rank owns.
   bool by_matrix;
-  UpdateRule rule;  // elementwise: its formula; matrix: that of the direction
+  UpdateRule rule;  // formula; for matrix steps that of the direction
   std::array<OptimizerKey, 4> keys;
   std::array<OptimizerState, 2> states;
 
@@ -69,7 +69,7 @@ inline constexpr OptimizerRow optimizer_rows[] = {
      .rule = UpdateRule::lion,
      .keys = {{{"beta1", &OptimizerConfig::beta1}, {"beta2", &OptimizerConfig::beta2, 0.99}}},
      .states = {{{"exp_avg", "lion_m.", "exp_avg_dtype", &OptimizerConfig::exp_avg_dtype}}}},
-    // Its keys are those of MuonConfig, which no other reads.
+    // The keys of Muon are in MuonConfig, which no other optimizer reads.
     {.type = OptimizerType::muon,
      .by_matrix = true,
      .rule = UpdateRule::muon_direction,
@@ -77,15 +77,15 @@ inline constexpr OptimizerRow optimizer_rows[] = {
      .states = {{{"momentum", "muon_m."}}}},
 };
 
-/// The average of weights, which every row keeps after its own values where it is asked for:
+/// The average of weights, which every optimizer keeps after its own states if asked for:
 ///   average = ema_decay average + (1 - ema_decay) parameter   after each update
 inline constexpr OptimizerState weight_average{"ema", "ema.", "", nullptr,
                                                &OptimizerConfig::ema_decay};
-/// The most values that are kept of an element: those of a row and the average.
+/// The most values kept per element: the states of a row and the average of weights.
 inline constexpr int max_kept = 3;
 
 namespace detail {
-/// Whether each word has its row, and the rows are in the order of OptimizerType.
+/// Whether each word has a row, and the rows are in the order of OptimizerType.
 constexpr bool has_optimizer_rows() {
   for (std::size_t i = 0; i < std::size(optimizer_rows); ++i) {
     if (optimizer_rows[i].type != static_cast<OptimizerType>(i)) return false;
@@ -99,12 +99,12 @@ static_assert(detail::has_optimizer_rows());
 
 constexpr const OptimizerRow& row_of(OptimizerType type) { return at(optimizer_rows, type); }
 
-/// The rule of all parameters that an optimizer of this type leaves to another one.
+/// The optimizer of the parameters that one of this type cannot update: adamw for a matrix step.
 constexpr OptimizerType rest_of(OptimizerType type) {
   return row_of(type).by_matrix ? OptimizerType::adamw : type;
 }
 
-/// The rows that some parameter may have.
+/// The optimizers that update some parameter.
 inline std::vector<OptimizerType> used_types(const OptimizerConfig& optimizer) {
   std::vector<OptimizerType> types{optimizer.type};
   const auto use = [&](OptimizerType type) {
@@ -119,8 +119,8 @@ inline bool uses(const OptimizerConfig& optimizer, OptimizerType type) {
   return std::ranges::find(types, type) != types.end();
 }
 
-/// The values that an optimizer of these settings keeps of each element, in order: those of its
-/// row, then the average of weights.
+/// The values that an optimizer with these settings keeps per element: its states, then the average
+/// of weights.
 inline std::vector<OptimizerState> kept_states(OptimizerType type,
                                                const OptimizerConfig& optimizer) {
   std::vector<OptimizerState> kept;
@@ -134,13 +134,13 @@ inline std::vector<OptimizerState> kept_states(OptimizerType type,
   return kept;
 }
 
-/// How many of the kept values are read by the update: those of the row.
+/// The number of kept values that the update reads: all but the average of weights.
 inline int updated_states(OptimizerType type, const OptimizerConfig& optimizer) {
   const bool averages = optimizer.ema_decay != 0;
   return static_cast<int>(kept_states(type, optimizer).size()) - (averages ? 1 : 0);
 }
 
-/// How many values the row that keeps most keeps.
+/// The largest number of kept values among the optimizers in use.
 inline int max_states(const OptimizerConfig& optimizer) {
   std::size_t most = 0;
   for (const OptimizerType type : used_types(optimizer)) {

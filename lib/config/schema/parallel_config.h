@@ -1,4 +1,4 @@
-// The parallel section: how ranks and threads share the work; lib/config/upstream: upstream names.
+// The parallel section: how ranks and threads share the work. lib/config/upstream: upstream names.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +10,27 @@
 
 namespace trainctl {
 
-/// The largest number of ranks that a file or a command line may ask for.
+/// The largest number of ranks in a file or on a command line.
 inline constexpr std::int64_t max_ranks = 1'000'000;
 
 using IntList = std::vector<std::int64_t>;
 
-/// MindSpore's dataset_strategy: a word, or for each input the number of parts of each dimension.
+/// MindSpore's dataset_strategy: a word, or for each input the number of parts per dimension.
 struct DatasetSplit {
-  std::string word = "data_parallel";  // data_parallel | full_batch; empty: see `splits`
+  std::string word = "data_parallel";  // data_parallel | full_batch; if empty, `splits` applies
   std::vector<IntList> splits;
   bool operator==(const DatasetSplit&) const = default;
 };
 
-/// The value of a fusion mode: nothing (auto), a size in MB, or ascending indices.
+/// The value of a fusion mode: none (auto), a size in MB, or ascending indices.
 struct FusionValue {
   std::optional<std::int64_t> size;
   std::optional<IntList> index;
   bool operator==(const FusionValue&) const = default;
 };
 
-struct FusionConfig {              // of one kind of collective
-  std::optional<FusionMode> mode;  // default: not fused by this rule
+struct FusionConfig {              // fusion of one kind of collective
+  std::optional<FusionMode> mode;  // default: no fusion by this rule
   FusionValue config;
   bool operator==(const FusionConfig&) const = default;
 };
@@ -46,11 +46,11 @@ struct CommFusionConfig {
 struct ParallelOptimizerConfig {  // optimizer state sharded among data-parallel ranks
   bool enable = false;
   bool gradient_accumulation_shard = true;
-  std::int64_t threshold = 64;          // KB; smaller parameters stay whole
-  std::int64_t weight_shard_size = -1;  // ranks that share one parameter's state; -1: all replicas
+  std::int64_t threshold = 64;          // KB; smaller parameters are not sharded
+  std::int64_t weight_shard_size = -1;  // ranks that share a parameter's state; all replicas if -1
   // Default: level2 with gradient_accumulation_shard, else level1.
   std::optional<OptimizerLevel> optimizer_level;
-  std::int64_t prefetch = 1;  // level3: blocks gathered ahead of the one that is read
+  std::int64_t prefetch = 1;  // level3: blocks gathered ahead of the one in use
   bool operator==(const ParallelOptimizerConfig&) const = default;
 };
 
@@ -62,13 +62,13 @@ struct PipelineConfig {
   std::optional<std::int64_t> last_stage_layers;
   bool account_for_embedding = false;
   bool account_for_loss = false;
-  std::optional<std::string> layout;  // "Et*3|t*4|tL": see docs/pipeline.md
-  std::optional<IntList> offset;      // MindFormers: layers more or less than even, per stage
-  std::optional<ComputeType> dtype;   // of messages between stages; default: precision.compute
+  std::optional<std::string> layout;  // such as "Et*3|t*4|tL": see docs/pipeline.md
+  std::optional<IntList> offset;      // MindFormers: layers added to the even share, per stage
+  std::optional<ComputeType> dtype;   // type of messages; default: precision.compute
   std::optional<PipelineCommBackend> comm_backend;
   bool variable_seq_lengths = false;
   bool overlap_p2p_comm = false;
-  std::optional<bool> batch_p2p_comm;  // default: pipeline_fields.h
+  std::optional<bool> batch_p2p_comm;  // default: see pipeline_fields.h
   bool batch_p2p_sync = true;
   bool use_ring_exchange_p2p = false;
   bool overlap_p2p_comm_warmup_flush = false;
@@ -138,14 +138,14 @@ struct ParallelConfig {
   StrategyFileConfig strategy_ckpt_config;
   std::string group_ckpt_save_file;
   std::optional<std::int64_t> threads_per_rank;  // default: cores / ranks on the host
-  double deadline_seconds = 300;                 // longest wait for another rank
-  bool check_collectives = false;                // over MPI; threads always compare
+  double deadline_seconds = 300;                 // longest wait for another rank [s]
+  bool check_collectives = false;                // over MPI; ranks that are threads always compare
   std::string device = "cpu";                    // auto | cpu | cuda
   AttentionBackend attention_backend = "auto";
   ProductChoice product_algorithms = "proposed";
-  std::int64_t product_sm_margin = 0;  // multiprocessors that products leave free
+  std::int64_t product_sm_margin = 0;  // multiprocessors left free by matrix products
   GraphChoice cuda_graphs = "auto";
-  std::optional<std::int64_t> head_chunk;  // default: 8,192 on a device, by bytes on a CPU
+  std::optional<std::int64_t> head_chunk;  // tokens; default: 8,192 on a device, by bytes on a CPU
   DeviceSharing share_devices = DeviceSharing::none;
   bool operator==(const ParallelConfig&) const = default;
 };

@@ -6,8 +6,8 @@
 namespace trainctl {
 namespace {
 
-// Sizes as in the models' published configuration files. Dropout stays at our default: those files
-// state what fine-tuning used, not what the network is.
+// Sizes as in the published configuration files of the models. Dropout keeps our default, since
+// these files give the value for fine-tuning.
 constexpr Preset table[] = {
     {"cwm-32b",
      "{family: llama, num_layers: 64, hidden_size: 6144, num_attention_heads: 48, "
@@ -88,7 +88,7 @@ constexpr Preset table[] = {
      "max_position_embeddings: 131072, vocab_size: 128256, rotary_base: 500000, "
      "rope_scaling: {factor: 32, low_freq_factor: 1, high_freq_factor: 4, "
      "original_max_position_embeddings: 8192}, tie_word_embeddings: true}"},
-    // Up to 16384 positions, where the temperature of its attention is 1.
+    // Limited to 16384 positions, where the temperature of its attention is 1.
     {"ministral3-8b",
      "{family: llama, num_layers: 34, hidden_size: 4096, num_attention_heads: 32, "
      "num_query_groups: 8, kv_channels: 128, ffn_hidden_size: 14336, seq_length: 16384, "

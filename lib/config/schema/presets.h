@@ -10,11 +10,11 @@ namespace trainctl {
 
 struct Preset {
   std::string_view name;
-  std::string_view model;     // a map with keys of the model section
-  std::string_view moe = "";  // the same of the section moe; "" without experts
+  std::string_view model;     // YAML map with keys of the model section
+  std::string_view moe = "";  // YAML map with keys of the section moe; "" without experts
 };
 
-/// Sorted by name.
+/// The presets, sorted by name.
 std::span<const Preset> presets();
 std::vector<std::string> preset_names();
 

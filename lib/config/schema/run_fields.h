@@ -1,5 +1,5 @@
-// Fields around the training itself: data, number formats, the machine, messages, files and hooks.
-// See fields.h.
+// Fields of the sections about data, number formats, the machine, messages, files and hooks. See
+// fields.h.
 #pragma once
 
 #include "config/schema/config.h"

@@ -18,7 +18,7 @@ namespace {
 
 std::string as_string(std::string_view text) { return "\"" + shown(text) + "\""; }
 
-/// Numbers without quotes, words with.
+/// Quotes words, but not numbers.
 std::string cited(std::string_view text) {
   const bool number =
       !text.empty() && std::string_view("0123456789+-.").find(text[0]) != std::string_view::npos;
@@ -42,12 +42,12 @@ std::string describe(const YamlNode& node) {
   return node.quoted ? as_string(node.scalar) : cited(node.scalar);
 }
 
-/// A number with letters behind it: "10k", "80 GiB", "0.5h".
+/// A number followed by letters: "10k", "80 GiB", "0.5h".
 struct NumberWithUnit {
   double number = 0;
   std::string unit;
 };
-/// None without letters or without a number.
+/// Splits such a text; none if it lacks letters or a number.
 std::optional<NumberWithUnit> split_unit(std::string_view text) {
   const auto is_letter = [](char c) {
     return c == '%' || std::isalpha(static_cast<unsigned char>(c)) != 0;
@@ -68,14 +68,14 @@ Problem out_of_range(const std::string& value, const Bounds& range) {
   return {"out-of-range", "must be " + (from + limits) + ", found " + value, ""};
 }
 
-// Units and how many of what a field counts each of them is.
+// Units and their factors.
 constexpr std::pair<std::string_view, double> count_units[] = {
     {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}};
 constexpr std::pair<std::string_view, double> gib_units[] = {
     {"MiB", 0x1p-10},     {"GiB", 1},           {"TiB", 0x1p10},
     {"MB", 1e6 / 0x1p30}, {"GB", 1e9 / 0x1p30}, {"TB", 1e12 / 0x1p30}};
 
-/// How much one of the unit is, 0: it is not one of the field's.
+/// The factor of a unit; 0 if the field does not accept it.
 double factor_of(Unit unit, std::string_view name) {
   const std::span<const std::pair<std::string_view, double>> units =
       unit == Unit::gib ? std::span(gib_units)
@@ -86,7 +86,7 @@ double factor_of(Unit unit, std::string_view name) {
   return 0;
 }
 
-/// A number with one of the field's units; none: it has no such unit.
+/// A number with a unit of the field; none if it has no such unit.
 template <class Number>
 std::optional<Number> with_unit(const YamlNode& node, const Field& field) {
   const auto given = field.unit == Unit::none ? std::nullopt : split_unit(node.scalar);
@@ -94,14 +94,14 @@ std::optional<Number> with_unit(const YamlNode& node, const Field& field) {
   if (factor == 0) return std::nullopt;
   const double value = given->number * factor;
   if (std::is_floating_point_v<Number>) return static_cast<Number>(value);
-  // 1.001k is 1001 though 1.001 is not stored exactly.
+  // Accepts 1.001k as 1001 although 1.001 is not exact in binary.
   const double whole = std::round(value);
   const bool is_whole =
       std::abs(value - whole) <= 1e-9 * std::abs(value) && std::abs(whole) < 0x1p53;
   return is_whole ? std::optional(static_cast<Number>(whole)) : std::nullopt;
 }
 
-/// The help for a number whose unit the field does not take.
+/// The help for a number with a unit that the field does not accept.
 std::string help_for_unit(const std::string& text, const Field& field, bool whole) {
   const auto given = split_unit(text);
   if (!given) return "";
@@ -121,7 +121,7 @@ std::string help_for_unit(const std::string& text, const Field& field, bool whol
     if (unit == "m" || unit == "min") return in(to_minutes);
     if (unit == "s" || unit == "sec") return in(to_minutes / 60);
   }
-  // Learning rates are not shares of another number.
+  // Learning rates are not percentages.
   if (unit == "%") return whole || field.key.ends_with("_lr") ? "" : in(0.01);
   const double decimal = factor_of(Unit::count, unit);
   const double binary = unit == "k" || unit == "K" ? 1024 : unit == "M" ? 0x1p20 : 0;
@@ -129,12 +129,12 @@ std::string help_for_unit(const std::string& text, const Field& field, bool whol
   return in(decimal) + (binary == 0 ? "" : " or " + plain_number(given->number * binary));
 }
 
-/// For a key without a value, or with the word of another language for that.
+/// Help for a key without a value, or with another language's word for none.
 std::string help_for_nothing(const Field& field) {
   return field.is_required ? "write a number" : "remove it: without it the default holds";
 }
 
-/// For a word instead of a number: "never" where 0 says so, "auto" where nothing needs to be said.
+/// Help for a word in place of a number: "never" if 0 means that, "auto" if the default does it.
 std::string help_for_word(const std::string& word, const Field& field) {
   const auto is_one_of = [&](std::initializer_list<std::string_view> words) {
     return std::ranges::find(words, word) != words.end();
@@ -191,7 +191,7 @@ std::optional<Problem> read_number(const YamlNode& node, const Field& field, con
   return std::nullopt;
 }
 
-/// "true" or "false" for words such as "yes" and "off", or "".
+/// "true" or "false" for words such as "yes" and "off"; "" for other words.
 std::string meant_bool(std::string_view text) {
   const std::string word = lower_case(text);
   for (const char* yes : {"yes", "on", "y", "1", "true"}) {
@@ -203,7 +203,7 @@ std::string meant_bool(std::string_view text) {
   return "";
 }
 
-/// "a, b or c".
+/// Joins words as "a, b or c".
 std::string alternatives(const std::vector<std::string>& words) {
   std::string result;
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -213,7 +213,7 @@ std::string alternatives(const std::vector<std::string>& words) {
   return result;
 }
 
-/// Words of other projects for ours: no spelling is near them.
+/// Other projects' words and ours, for words that are not similar in spelling.
 constexpr std::pair<std::string_view, std::string_view> other_words[] = {
     {"gpu", "cuda"},
     {"nvidia", "cuda"},
@@ -245,7 +245,7 @@ constexpr std::pair<std::string_view, std::string_view> other_words[] = {
     {"warn", "warning"},
 };
 
-/// Types that are not built, each with the nearest type that is.
+/// Types that are not built, each with the nearest one that is.
 constexpr std::pair<std::string_view, std::string_view> not_built_words[] = {
     {"fp8", "bf16"},
     {"fp4", "bf16"},
@@ -296,7 +296,7 @@ constexpr std::pair<std::string_view, std::string_view> not_built_words[] = {
     {"cosine_with_restarts", "cosine"},
     {"reduce_lr_on_plateau", "cosine"}};
 
-/// "did you mean cuda?" for a word that is not one of the candidates, or "".
+/// Help such as "did you mean cuda?" for a word that is not among the candidates, or "".
 std::string meant_word(const std::string& value, const std::vector<std::string>& candidates) {
   const std::string small = lower_case(value);
   for (const auto& [theirs, ours] : other_words) {
@@ -309,7 +309,7 @@ std::string meant_word(const std::string& value, const std::vector<std::string>&
     const bool is_here = std::find(candidates.begin(), candidates.end(), ours) != candidates.end();
     if (theirs == small && is_here) return formatted("write {}; {} is not built", ours, small);
   }
-  std::vector<std::string> words;  // without numbers, which are near to any other
+  std::vector<std::string> words;  // without numbers, which are similar to any other
   for (const std::string& word : candidates) {
     if (word.find_first_not_of("0123456789") != std::string::npos) words.push_back(word);
   }
@@ -318,7 +318,7 @@ std::string meant_word(const std::string& value, const std::vector<std::string>&
   return near.empty() ? "" : "did you mean " + near + "?";
 }
 
-/// A value that YAML reads as true or false; Python prints the capitalised spellings.
+/// The value of a node that YAML reads as a bool; Python prints the capitalised spellings.
 std::optional<bool> bool_of(const YamlNode& node) {
   if (node.kind != YamlNode::Kind::scalar || node.quoted) return std::nullopt;
   for (const char* yes : {"true", "True", "TRUE"}) {
@@ -330,7 +330,7 @@ std::optional<bool> bool_of(const YamlNode& node) {
   return std::nullopt;
 }
 
-/// A word that YAML reads as true, false or a number cannot be a text in quotes.
+/// Whether YAML reads the unquoted word as a bool or a number.
 bool is_no_text(std::string_view word) {
   return word == "true" || word == "false" ||
          word.find_first_not_of("0123456789") == std::string_view::npos;
@@ -443,7 +443,7 @@ std::optional<Problem> read_word(const YamlNode& node, std::span<const Word> wor
 
 std::string write_value(double value) {
   std::string text = plain_number(value);
-  // YAML 1.1 reads a number with an exponent as a number only if it has a dot.
+  // YAML 1.1 requires a dot in a number with an exponent.
   if (text.find('.') == std::string::npos) text.insert(std::min(text.find('e'), text.size()), ".0");
   return text;
 }

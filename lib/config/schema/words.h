@@ -17,7 +17,7 @@ struct Word {
   static constexpr bool alias = true;
   std::string_view text;
   int value = 0;
-  bool is_alias = false;  // accepted, and another word is written
+  bool is_alias = false;  // accepted, but another word is written
   constexpr Word() = default;
   template <class Choice>
   constexpr Word(std::string_view spelt, Choice choice, bool other = false)
@@ -35,7 +35,7 @@ inline constexpr Word word_table<ParallelMode>[] = {
     {"hybrid_parallel", ParallelMode::hybrid_parallel},
     {"semi_auto_parallel", ParallelMode::semi_auto_parallel},
     {"auto_parallel", ParallelMode::auto_parallel},
-    {"STAND_ALONE", ParallelMode::stand_alone, Word::alias},  // MindFormers, as below
+    {"STAND_ALONE", ParallelMode::stand_alone, Word::alias},  // MindFormers' spellings, as below
     {"DATA_PARALLEL", ParallelMode::data_parallel, Word::alias},
     {"HYBRID_PARALLEL", ParallelMode::hybrid_parallel, Word::alias},
     {"SEMI_AUTO_PARALLEL", ParallelMode::semi_auto_parallel, Word::alias},
@@ -161,7 +161,7 @@ inline constexpr auto word_table<OneOf<list>> = [] {
 template <class Choice>
 inline constexpr std::span<const Word> words_of = word_table<Choice>;
 
-/// The spelling we write for a choice.
+/// The spelling written for a choice.
 template <class Choice>
 constexpr std::string_view word_of(Choice choice) {
   const auto found = std::ranges::find(words_of<Choice>, static_cast<int>(choice), &Word::value);

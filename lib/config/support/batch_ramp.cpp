@@ -24,7 +24,7 @@ std::string with_value(const char* name, std::int64_t value) {
   return formatted("{} ({})", name, value);
 }
 
-/// Rounded up; nothing is added first, so that nothing overflows.
+/// The quotient rounded up, computed without overflow.
 std::int64_t divided_up(std::int64_t value, std::int64_t by) {
   return value / by + (value % by == 0 ? 0 : 1);
 }
@@ -88,7 +88,7 @@ std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit, Ba
   RampPart next = parts.front();
   parts.clear();
   for (std::int64_t level = 0; level < levels; ++level) {
-    // The first sample of which the next level holds: ceil((level + 1) * samples / levels).
+    // First sample of the next batch size: ceil((level + 1) * samples / levels).
     const std::int64_t end =
         samples / levels * (level + 1) + divided_up(samples % levels * (level + 1), levels);
     if (next.first_sample >= end) continue;

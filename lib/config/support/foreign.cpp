@@ -1,5 +1,4 @@
-// The keys of a whole MindFormers file that nothing here takes: its runner, its data and the
-// switches of its model.
+// Keys of a whole MindFormers file that have no counterpart: of its runner, its data and its model.
 
 #include <algorithm>
 #include <string>
@@ -15,7 +14,7 @@ namespace {
 using Answer = ForeignKey::Answer;
 
 constexpr ForeignKey foreign_rows[] = {
-    // Later MindSpore.
+    // Later versions of MindSpore.
     {"parallel", "optimizer_level", Answer::not_built, "",
      "parallel.parallel_optimizer.optimizer_level"},
     {"parallel", "optimizer_weight_shard_aggregated_save", Answer::not_built, "false", ""},
@@ -29,7 +28,7 @@ constexpr ForeignKey foreign_rows[] = {
     {"parallel", "sharding_propagation", Answer::not_built, "false",
      "parallel.search_mode: sharding_propagation"},
     {"parallel", "auto_parallel_new_interface", Answer::not_built, "false", ""},
-    // Later MindFormers.
+    // Later versions of MindFormers.
     {"parallel", "seq_split_num", Answer::not_built, "1", "parallel.context_parallel"},
     {"parallel", "mem_coeff", Answer::not_built, "0.1|0.25", ""},
     {"parallel", "ulysses_degree_in_cp", Answer::not_built, "1",
@@ -82,7 +81,7 @@ constexpr ForeignKey foreign_rows[] = {
     {"moe", "save_token_distribution", Answer::not_built, "false", ""},
 };
 
-/// A word that means the same in quotes, which "false" and "1" do not.
+/// Whether a word means the same in quotes, unlike "false" and "1".
 bool is_name(const std::string& text) {
   double number = 0;
   const std::string word = lower_case(text);
@@ -140,7 +139,7 @@ constexpr std::string_view needs_lr_scale = "it needs lr_scale, which is not bui
 constexpr std::string_view samples = "a row of the data has tokens and their labels";
 
 constexpr ForeignKey file_rows[] = {
-    // The top level.
+    // Top level.
     {"", "run_mode", changes, "train|finetune", "use trainctl generate or trainctl evaluate"},
     {"", "load_checkpoint", changes, "", "model.from"},
     {"", "pretrained_model_dir", changes, "",
@@ -200,7 +199,7 @@ constexpr ForeignKey file_rows[] = {
     {"", "eval_dataset", changes, "", "data.validation.path"},
     {"model", "model_config", changes, "", "the sizes in the section model"},
     {"model", "arch", idle, "", "model.family says it"},
-    // The runner.
+    // Runner.
     {"runner_config", "sink_mode", idle, "", "every step returns to the host"},
     {"runner_config", "sink_size", idle, "", "every step returns to the host"},
     {"runner_config", "num_classes", idle, "", "the model has no classes"},
@@ -215,7 +214,7 @@ constexpr ForeignKey file_rows[] = {
     {"runner_wrapper", "calculate_per_token_loss", idle, "",
      "the loss is the mean over the tokens of the global batch"},
     {"runner_wrapper", "use_skip_data_by_global_norm", changes, "false", ""},
-    // The data.
+    // Data.
     {"train_dataset", "batch_size", idle, "", "runner_config.batch_size says it"},
     {"train_dataset", "seed", idle, "", "train.seed orders the data"},
     {"train_dataset", "repeat", changes, "1", "train.epochs"},
@@ -252,9 +251,9 @@ constexpr ForeignKey file_rows[] = {
     {"train_dataset.data_loader.config", "eod_pad_length", idle, "", "there is no stored mask"},
     {"train_dataset.data_loader.config", "pad", idle, "", "sequences are cut without padding"},
     {"train_dataset.data_loader.config", "mmap_bin_files", idle, "", "files are mapped"},
-    // In the data for validation only the path counts.
+    // Validation data: only the path has an effect.
     {"eval_dataset", "*", idle, "", "data.validation takes text and token files"},
-    // The model.
+    // Model.
     {"model.model_config", "batch_size", idle, "", "runner_config.batch_size says it"},
     {"model.model_config", "auto_register", idle, "", "the section model says what is trained"},
     {"model.model_config", "bos_token_id", idle, "", "see data.eod_token"},
@@ -332,7 +331,7 @@ constexpr ForeignKey file_rows[] = {
     {"model.model_config", "use_sliding_window", changes, "false", "model.sliding_window"},
     {"model.model_config", "max_window_layers", idle, "", "it needs use_sliding_window"},
     {"model.model_config", "use_alibi_mask", changes, "false", ""},
-    // Attention in training has none of these there: it sees all keys up to the query's.
+    // In training, MindFormers' attention uses none of these: it sees all keys up to the query's.
     {"model.model_config", "attention_pre_tokens", changes, "2147483647", "model.sliding_window"},
     {"model.model_config", "attention_next_tokens", changes, "0", ""},
     {"model.model_config", "sparse_mode", changes, "0|2|3", "model.sliding_window"},

@@ -36,11 +36,11 @@ constexpr Standing standing_rows[] = {
     {"moe.extended_tp", no_effect, "false", "deprecated: use parallel.expert_tensor_parallel"},
 };
 
-/// A feature that one key switches on; the other keys under `prefix` only count then.
+/// A feature that one key switches on; without it, the other keys under `prefix` have no effect.
 struct Feature {
   std::string_view prefix;
   std::string_view switched_by;
-  std::string_view off;  // its value when off
+  std::string_view off;  // value that switches it off
 };
 constexpr Feature features[] = {
     {"recompute.", "recompute.enable", "false"},
@@ -61,8 +61,8 @@ constexpr Feature features[] = {
     {"log.barrier_with_timers", "hooks.timers", "false"},
 };
 
-using Values = std::map<std::string, std::string, std::less<>>;  // path -> YAML; unset: none
-/// Whether the key is one of a feature that can be off.
+using Values = std::map<std::string, std::string, std::less<>>;  // path -> YAML; without unset ones
+/// Whether the key belongs to the feature, apart from its switch.
 bool belongs(std::string_view path, const Feature& feature) {
   return path.starts_with(feature.prefix) && path != feature.switched_by;
 }
@@ -76,7 +76,7 @@ bool has_standing(std::string_view path, bool built) {
   return standing != nullptr && standing->built == built;
 }
 
-/// Whether some value of the key could have no effect.
+/// Whether some value of the key may have no effect.
 bool may_be_idle(std::string_view path) {
   return has_standing(path, no_effect) ||
          std::ranges::any_of(features, [&](const Feature& one) { return belongs(path, one); });
@@ -87,7 +87,7 @@ bool is_plain(const Standing& standing, const std::string& value) {
   return standing.plain == "*" || std::find(plain.begin(), plain.end(), value) != plain.end();
 }
 
-/// Why the feature that a key belongs to is off, or "".
+/// Why the feature of a key is off: "KEY is VALUE"; "" if it is on.
 std::string switched_off(const std::string& path, const Values& values) {
   for (const Feature& feature : features) {
     if (!belongs(path, feature)) continue;
@@ -98,7 +98,7 @@ std::string switched_off(const std::string& path, const Values& values) {
   return "";
 }
 
-/// Why a value that was given changes nothing, or "".
+/// Why a given value has no effect; "" if it has one.
 std::string why_no_effect(const std::string& path, const std::string& value, const Values& values) {
   std::string off = switched_off(path, values);
   if (!off.empty()) return off;
@@ -107,7 +107,7 @@ std::string why_no_effect(const std::string& path, const std::string& value, con
   return is_plain(*standing, value) ? "" : std::string(standing->note);
 }
 
-/// Whether a rule has said so already of the key or of its section, or found an error there.
+/// Whether a rule has already reported this for the key or its section, or an error there.
 bool is_said(const std::string& path, const Diagnostics& diagnostics) {
   const auto& list = diagnostics.list();
   return std::any_of(list.begin(), list.end(), [&](const Diagnostic& diagnostic) {
@@ -162,7 +162,7 @@ void check_built(const Config& config, const SourceMap& sources, Severity severi
 }
 
 void check_effect(const Config& config, const SourceMap& sources, Diagnostics& diagnostics) {
-  std::map<std::string_view, const Place*> given;  // of keys that may have no effect
+  std::map<std::string_view, const Place*> given;  // given keys that may have no effect
   for (const auto& [path, place] : sources.places()) {
     if (may_be_idle(path)) given[path] = &place;
   }

@@ -18,13 +18,13 @@ namespace {
 
 constexpr int max_depth = 32;
 
-/// Rows or columns of a block; 0: no number that can be.
+/// The rows or columns of a block; 0 if the value is not a valid number.
 std::int64_t block_size(const HuggingFaceJson& size) {
   const bool fits = size.is_number_unsigned() && size.get<std::uint64_t>() <= (1U << 20);
   return fits ? size.get<std::int64_t>() : 0;
 }
 
-/// The blocks of 8-bit values that quantization_config describes; nothing without such values.
+/// The blocks of 8-bit values described by quantization_config; none without such values.
 std::optional<HuggingFaceBlocks> read_blocks(HuggingFaceReader& reader) {
   const HuggingFaceJson& all = reader.at("quantization_config");
   if (all.is_null()) return std::nullopt;
@@ -51,7 +51,7 @@ std::optional<HuggingFaceBlocks> read_blocks(HuggingFaceReader& reader) {
   return problem("weight_block_size", "expected two whole numbers of at least 1, or null");
 }
 
-/// Switches that none of the families has here.
+/// Refuses options that no family here has.
 void refuse_changes(HuggingFaceReader& reader) {
   reader.only("is_causal", {true}, "attention here never sees later tokens");
   reader.only("is_encoder_decoder", {false}, "only decoders are built");
@@ -59,7 +59,7 @@ void refuse_changes(HuggingFaceReader& reader) {
   reader.only("pruned_heads", {HuggingFaceJson::object()}, "pruned heads are not built");
 }
 
-/// Architectures name the same class as model_type: LlamaForCausalLM for llama.
+/// Checks that `architectures` names the class of model_type: LlamaForCausalLM for llama.
 void refuse_other_class(HuggingFaceReader& reader, const std::string& type,
                         const HuggingFaceFamily* family) {
   const HuggingFaceJson& names = reader.at("architectures");
@@ -69,12 +69,12 @@ void refuse_other_class(HuggingFaceReader& reader, const std::string& type,
     const std::string given = name.is_string() ? lower_case(name.get<std::string>()) : "";
     const auto is = [&](const char* end) { return given == wanted + end; };
     if (is("forcausallm") || is("lmheadmodel") || is("model")) continue;
-    if (given == type + "forcausallm") continue;  // of a type that shares a class
+    if (given == type + "forcausallm") continue;  // another type with the same class
     return reader.problem("architectures", "expected the language model of model_type " + type);
   }
 }
 
-/// `replaced`: by the class of transformers.
+/// Refuses a model with its own code, unless the class in transformers has `replaced` that code.
 void refuse_own_code(HuggingFaceReader& reader, bool replaced) {
   const HuggingFaceJson& code = reader.at("auto_map");
   for (const char* name : {"AutoModel", "AutoModelForCausalLM"}) {
@@ -84,8 +84,8 @@ void refuse_own_code(HuggingFaceReader& reader, bool replaced) {
   }
 }
 
-/// Refuses a file with marks of another model. A file may have such marks although its model_type
-/// is known, if the code that belongs to the file reads them in another way.
+/// Refuses a file with keys of another kind of model, even if its model_type is known: the code
+/// that belongs to the file may read these keys differently.
 void refuse_other_models(HuggingFaceReader& reader, const std::string& type,
                          const HuggingFaceFamily* family) {
   refuse_own_code(reader, family != nullptr && family->named_code);
@@ -126,7 +126,7 @@ void refuse_other_models(HuggingFaceReader& reader, const std::string& type,
   }
 }
 
-/// GPT-2 sees all tokens in every layer.
+/// Requires full attention in every layer, as GPT-2 has.
 void refuse_layer_types(HuggingFaceReader& reader, std::int64_t layers) {
   const HuggingFaceJson& words = reader.at("layer_types");
   if (words.is_null()) return;
@@ -139,7 +139,7 @@ void refuse_layer_types(HuggingFaceReader& reader, std::int64_t layers) {
   }
 }
 
-/// A size that either key may give; both may be there if they agree.
+/// A size given by either of two keys; if both are given, they must agree.
 std::int64_t size_of_either(HuggingFaceReader& reader, const std::string& key,
                             const std::string& other, std::int64_t missing) {
   if (!reader.has(other)) return reader.size_or(key, missing);
@@ -177,11 +177,11 @@ void read_gpt2(HuggingFaceReader& reader) {
 void read_head_size(HuggingFaceReader& reader, const HuggingFaceFamily& family, std::int64_t width,
                     std::int64_t heads) {
   const std::int64_t usual = family.head_dim > 0 ? family.head_dim : width / heads;
-  // A width of 1 is also what stands for one that cannot be read.
+  // A width of 1 may stand for an unreadable one.
   if (usual < 1 && width > 1) {
     return reader.problem("num_attention_heads", "hidden_size is smaller");
   }
-  // Qwen2's class has no such key, but honours it.
+  // Qwen2's class does not declare head_dim, but uses it.
   reader.give("kv_channels", reader.size("head_dim", usual));
 }
 
@@ -219,7 +219,7 @@ void read_norms(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   }
 }
 
-/// Our word for an activation; "" for one that is not built.
+/// Our word for an activation; "" if it is not built.
 std::string activation_of(const HuggingFaceJson& word) {
   constexpr std::pair<const char*, const char*> words[] = {{"silu", "silu"},
                                                            {"swish", "silu"},
@@ -250,7 +250,7 @@ void read_mlp(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   if (!family.gated) reader.give("gated_linear_unit", false);
 }
 
-/// Null means without.
+/// Reads the soft caps; null means no cap.
 void read_caps(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   for (const auto& [key, missing] :
        {std::pair{"attn_logit_softcapping", 50.0}, std::pair{"final_logit_softcapping", 30.0}}) {
@@ -265,7 +265,7 @@ void read_caps(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   }
 }
 
-/// Scores, the embedding, what branches add, and logits, which the file divides.
+/// Reads factors of scores, embedding, branches and logits; files may divide by the last one.
 void read_multipliers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                       std::int64_t width) {
   if (family.zero_centered_norms) {
@@ -284,7 +284,7 @@ void read_multipliers(HuggingFaceReader& reader, const HuggingFaceFamily& family
     if (value <= 0) reader.problem(key, "expected a number above 0");
     return value > 0 ? value : 1.0;
   };
-  // Missing, it is 1 where logits are divided, and the usual scale where they are multiplied.
+  // If missing: 1 if logits are divided, the usual scale if they are multiplied.
   if (!family.multiplies_logits || !reader.at("attention_multiplier").is_null()) {
     reader.give("softmax_scale", factor("attention_multiplier"));
   }
@@ -327,8 +327,8 @@ void read_rotary(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   read_hugging_face_layers(reader, family, layers, positions, ropes, routed);
 }
 
-/// The reader of the text's part of a model that also sees images; `text` becomes that part, with
-/// what stands outside and counts.
+/// Sets `text` to the text model's part of a config.json for images and text, completed by the keys
+/// outside of this part that apply to it.
 void read_text_part(HuggingFaceReader& outside, const HuggingFaceWrapper& wrapper,
                     HuggingFaceJson& text) {
   text = outside.at("text_config");
@@ -337,7 +337,7 @@ void read_text_part(HuggingFaceReader& outside, const HuggingFaceWrapper& wrappe
     text = HuggingFaceJson::object();
   }
   if (!text.contains("model_type")) text["model_type"] = std::string(wrapper.text_type);
-  // A name that its first files had.
+  // The first files of this type have another name for the text model.
   if (text["model_type"] == formatted("{}_text", wrapper.type)) {
     text["model_type"] = std::string(wrapper.text_type);
   }
@@ -356,7 +356,7 @@ void read_text_part(HuggingFaceReader& outside, const HuggingFaceWrapper& wrappe
   refuse_own_code(outside, false);
 }
 
-/// "dots1, gpt2, llama or qwen2"
+/// Text such as "dots1, gpt2, llama or qwen2".
 std::string all_types() {
   std::vector<std::string> types{"gpt2"};
   for (const HuggingFaceFamily& family : hugging_face_families()) types.emplace_back(family.type);
@@ -369,7 +369,7 @@ std::string all_types() {
   return text;
 }
 
-/// Refuses a key that is given twice, of which the JSON library would keep the last.
+/// Parses JSON; refuses duplicate keys, of which the library would keep only the last.
 HuggingFaceJson parse(std::string_view text, std::vector<std::string>& problems) {
   std::vector<std::set<std::string>> open;
   bool is_deep = false;

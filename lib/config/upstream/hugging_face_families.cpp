@@ -312,11 +312,11 @@ constexpr HuggingFaceWrapper wrappers[] = {
     {"exaone4_5", "Exaone4_5_", "exaone4", false, false},
     {"gemma3", "Gemma3", "gemma3_text", true, false},
     {"llava", "Llava", "llama", false, true},
-    // Published files do not say it, and have a head of their own.
+    // Published files lack the key and have a separate output layer.
     {"mistral3", "Mistral3", "mistral", false, true},
 };
 
-/// The row of that type, null without one.
+/// The row with this type, or null.
 template <class Row>
 const Row* find_row(std::span<const Row> rows, std::string_view type) {
   for (const Row& row : rows) {

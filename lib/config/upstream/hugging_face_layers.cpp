@@ -1,5 +1,5 @@
-// Parts of a config.json about single layers: which have experts, a window or RoPE, and how RoPE
-// turns.
+// The parts of a config.json that differ between layers: experts, windows, and whether and how RoPE
+// is applied.
 
 #include <algorithm>
 #include <set>
@@ -21,7 +21,7 @@ bool differ(const std::vector<LayerKeys>& layers, const auto LayerKeys::*part) {
       layers, [&](const LayerKeys& one) { return one.*part != layers.front().*part; });
 }
 
-/// Which of the bases that are not the model's a layer has, from 1; 0: the model's.
+/// The number of a layer's base among the bases that differ from the model's, from 1; else 0.
 std::size_t number_of_base(const LayerKeys& one, const std::vector<LayerKeys>& layers) {
   std::vector<double> bases;
   for (const LayerKeys& layer : layers) {
@@ -34,7 +34,7 @@ std::size_t number_of_base(const LayerKeys& one, const std::vector<LayerKeys>& l
   return found == bases.end() ? 0 : static_cast<std::size_t>(found - bases.begin()) + 1;
 }
 
-/// A name for a kind of these layers, of the parts in which they differ: "sliding", "no_rope".
+/// The name of a kind of layers, made of the settings that differ: "sliding", "no_rope".
 std::string name_of(const LayerKeys& one, const std::vector<LayerKeys>& layers) {
   std::string name;
   if (differ(layers, &LayerKeys::window) || differ(layers, &LayerKeys::local)) {
@@ -86,10 +86,10 @@ std::string write_pattern(const std::vector<LayerKeys>& layers) {
 
 namespace {
 
-constexpr std::int64_t max_layers = 10'000;  // that num_layers may be
+constexpr std::int64_t max_layers = 10'000;  // largest accepted num_layers
 constexpr std::int64_t widest_experts = 1 << 22;
 
-/// Either key; where both are there, they agree.
+/// The number of experts, given by either key; if both are given, they must agree.
 std::int64_t count_experts(HuggingFaceReader& reader, std::optional<std::int64_t> missing) {
   const char* old_key = "num_experts";
   const char* key = reader.has("n_routed_experts")    ? "n_routed_experts"
@@ -104,7 +104,7 @@ std::int64_t count_experts(HuggingFaceReader& reader, std::optional<std::int64_t
   return count;
 }
 
-/// Gives `first` and `every` if they are these layers, of which there is at least one.
+/// Writes first_dense_layers and layer_frequency if they describe the `wanted` layers (not empty).
 bool give_layers(HuggingFaceReader& reader, const std::set<std::int64_t>& wanted,
                  std::int64_t layers) {
   const std::int64_t first = *wanted.begin();
@@ -123,9 +123,9 @@ bool give_layers(HuggingFaceReader& reader, const std::set<std::int64_t>& wanted
 }
 
 /// Layer i has experts if decoder_sparse_step divides i + 1, unless mlp_only_layers names it.
-/// Returns them where no keys of section moe say it.
+/// Returns these layers if the keys of section moe cannot express them.
 std::set<std::int64_t> read_qwen_layers(HuggingFaceReader& reader, std::int64_t layers) {
-  if (layers > max_layers) return {};  // num_layers says so
+  if (layers > max_layers) return {};  // num_layers is refused elsewhere
   const std::int64_t step = reader.size("decoder_sparse_step", 1);
   const HuggingFaceJson& plain = reader.at("mlp_only_layers");
   if (!plain.is_null() && !plain.is_array()) {
@@ -142,12 +142,12 @@ std::set<std::int64_t> read_qwen_layers(HuggingFaceReader& reader, std::int64_t 
   return wanted;
 }
 
-/// Before a rule about a key that may be missing.
+/// Text before a rule about a key whose default applies.
 std::string said_by_default(const HuggingFaceReader& reader, const char* key, const char* value) {
   return reader.has(key) ? "" : formatted("that means {}; ", value);
 }
 
-/// DeepSeek-V3's router: sigmoid scores with a bias in the choice, and groups.
+/// Reads DeepSeek-V3's router: sigmoid scores, with a bias for the choice, and groups.
 void read_dots_router(HuggingFaceReader& reader, std::int64_t topk) {
   const std::int64_t groups = reader.size("n_group", 1);
   const std::int64_t chosen = reader.size("topk_group", 1);
@@ -155,7 +155,7 @@ void read_dots_router(HuggingFaceReader& reader, std::int64_t topk) {
   reader.give_moe("router_enable_expert_bias", true);
   reader.give_moe("router_num_groups", limited ? groups : 1);
   reader.give_moe("router_group_topk", limited ? chosen : 1);
-  if (!reader.has("num_experts_per_tok")) return;  // which is a problem already
+  if (!reader.has("num_experts_per_tok")) return;  // reported elsewhere
   if (limited && topk != 2 * chosen) {
     reader.problem(
         "topk_group",
@@ -228,12 +228,12 @@ std::set<std::int64_t> read_hugging_face_experts(HuggingFaceReader& reader,
   return read_qwen_layers(reader, layers);
 }
 
-// Which layers of a config.json have a window and which have RoPE, as kinds of model.layers.
+// Which layers of a config.json have a window and which RoPE, as kinds of model.layers.
 namespace {
 
-constexpr std::int64_t longest_model = 10'000;  // that num_layers may be
+constexpr std::int64_t longest_model = 10'000;  // largest accepted num_layers
 
-/// Whether layer_types says that a layer slides; empty without a list, or where it is wrong.
+/// For each layer, whether layer_types gives it a window; empty if the list is missing or wrong.
 std::vector<bool> listed_windows(HuggingFaceReader& reader, std::int64_t layers) {
   std::vector<bool> slides;
   const HuggingFaceJson& words = reader.at("layer_types");
@@ -253,8 +253,8 @@ std::vector<bool> listed_windows(HuggingFaceReader& reader, std::int64_t layers)
   return slides;
 }
 
-/// Keys that a query of a layer with the window sees; 0: the file asks for no window, or for one
-/// that hides nothing.
+/// The number of keys that a query sees in layers with a window; 0 if there is no window, or one
+/// that covers all positions.
 std::int64_t window_of(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                        std::int64_t positions) {
   const HuggingFaceWindow rule = family.window;
@@ -272,8 +272,8 @@ std::int64_t window_of(HuggingFaceReader& reader, const HuggingFaceFamily& famil
   return window < positions ? window : 0;
 }
 
-/// Each so many-th layer has no window. A text has a letter for each layer of the pattern, which
-/// ends with the one without: "LLLG".
+/// The distance n of layers without a window. As a text, the pattern has a letter for each of n
+/// layers and ends with the one without a window: "LLLG".
 std::int64_t window_pattern(HuggingFaceReader& reader, const HuggingFaceFamily& family) {
   const char* key =
       reader.has("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
@@ -286,7 +286,7 @@ std::int64_t window_pattern(HuggingFaceReader& reader, const HuggingFaceFamily& 
   return plain ? std::ssize(text) : family.window_pattern;
 }
 
-/// Whether each layer has the window.
+/// For each layer, whether it has the window.
 std::vector<bool> sliding_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                                  const std::vector<bool>& turns, std::int64_t positions) {
   const auto layers = std::ssize(turns);
@@ -323,8 +323,8 @@ std::vector<bool> sliding_layers(HuggingFaceReader& reader, const HuggingFaceFam
   return slides;
 }
 
-/// Whether each layer has RoPE: 1 in the list no_rope_layers, or all but every n-th layer, or those
-/// that the list of bases gives one.
+/// For each layer, whether it has RoPE: by a 1 in the list no_rope_layers, else all but every n-th
+/// layer, or the layers with a base in the list of bases.
 std::vector<bool> turning_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                                  std::int64_t layers, const std::vector<double>& thetas) {
   std::vector<bool> turns(static_cast<std::size_t>(layers), true);
@@ -355,7 +355,7 @@ std::vector<bool> turning_layers(HuggingFaceReader& reader, const HuggingFaceFam
 void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                               std::int64_t layers, std::int64_t positions,
                               const HuggingFaceRopes& ropes, const std::set<std::int64_t>& routed) {
-  if (layers > longest_model) return;  // num_layers says so
+  if (layers > longest_model) return;  // num_layers is refused elsewhere
   const std::vector<bool> turns = turning_layers(reader, family, layers, ropes.thetas);
   const std::vector<bool> slides = sliding_layers(reader, family, turns, positions);
   const std::int64_t window = window_of(reader, family, positions);
@@ -381,13 +381,13 @@ void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily
 // RoPE in a config.json, in both spellings: rope_theta with rope_scaling, and rope_parameters.
 namespace {
 
-/// One value that two places may give.
+/// A value that two keys may give, with the key that gave it.
 struct Twice {
   std::string key;
   HuggingFaceJson value;
 };
 
-/// The rope settings of either spelling; both may be there if they say the same.
+/// A RoPE setting in either spelling; if both are given, they must agree.
 Twice rope_setting(HuggingFaceReader& reader, const std::string& name, const std::string& old_key,
                    const HuggingFaceJson& old_value) {
   const HuggingFaceJson& parameters = reader.at("rope_parameters");
@@ -400,7 +400,7 @@ Twice rope_setting(HuggingFaceReader& reader, const std::string& name, const std
   return {key, parameters[name]};
 }
 
-/// The keys of rope_scaling as the file gives them, one after the other.
+/// Reads the keys of rope_scaling one after the other.
 class ScalingReader {
  public:
   ScalingReader(HuggingFaceReader& reader, HuggingFaceJson scaling)
@@ -410,14 +410,14 @@ class ScalingReader {
     const HuggingFaceJson old = scaling_.contains(name) ? scaling_[name] : HuggingFaceJson();
     return rope_setting(reader_, name, "rope_scaling." + name, old);
   }
-  /// A number that must be there.
+  /// Adds a required number.
   void number(const char* name) {
     const Twice given = find(name);
     if (!given.value.is_number())
       return reader_.problem(given.key, given.value, "expected a number");
     add(name, write_value(given.value.get<double>()));
   }
-  /// A number that may be missing or null.
+  /// Adds a number that may be missing or null.
   void number_if_given(const char* name) {
     if (!find(name).value.is_null()) number(name);
   }
@@ -440,8 +440,8 @@ class ScalingReader {
     if (!right) return reader_.problem(given.key, given.value, "expected a list of numbers");
     add(name, "[" + text + "]");
   }
-  /// The original context: at the top, among the settings, or the longest one itself. Added as
-  /// `ours`.
+  /// Adds the original context length as `ours`: from the top level, the settings of RoPE, or else
+  /// the number of positions.
   void original(std::int64_t positions, const char* ours = "original_max_position_embeddings") {
     const char* name = "original_max_position_embeddings";
     const HuggingFaceJson& top = reader_.at(name);
@@ -461,7 +461,7 @@ class ScalingReader {
   std::string text_;
 };
 
-/// `rope_type` decides; older files call it `type`.
+/// The type of RoPE: key `rope_type`, which older files call `type`.
 HuggingFaceJson old_rope_type(const HuggingFaceJson& scaling) {
   for (const char* name : {"rope_type", "type"}) {
     if (scaling.contains(name)) return scaling[name];
@@ -469,7 +469,7 @@ HuggingFaceJson old_rope_type(const HuggingFaceJson& scaling) {
   return {};
 }
 
-/// Adds the keys of a type that changes frequencies; false: it is not built.
+/// Adds the keys of a type of RoPE; returns false if it is not built.
 bool read_type(ScalingReader& scaling, const HuggingFaceJson& type, std::int64_t positions) {
   if (type == "llama3") {
     for (const char* name : {"factor", "low_freq_factor", "high_freq_factor"}) scaling.number(name);
@@ -493,7 +493,7 @@ bool read_type(ScalingReader& scaling, const HuggingFaceJson& type, std::int64_t
     scaling.number_if_given("attention_factor");
     scaling.original(positions);
   } else if (type == "dynamic") {
-    // Up to max_position_embeddings nothing changes, and longer sequences are refused.
+    // No effect up to max_position_embeddings, and longer sequences are refused.
     scaling.add("type", scaling.find("alpha").value.is_null() ? "none" : "alpha");
     scaling.number_if_given("alpha");
   } else {
@@ -502,19 +502,19 @@ bool read_type(ScalingReader& scaling, const HuggingFaceJson& type, std::int64_t
   return true;
 }
 
-/// The keys of RoPE that may differ between layers with a window and the others, as our values.
+/// Keys of RoPE that may differ between layers with and without a window, as our values.
 struct RopeKeys {
   std::string base, scaling;
   bool operator==(const RopeKeys&) const = default;
 };
 
-/// The settings in the older spelling.
+/// The RoPE settings in the older spelling; empty if there are none.
 HuggingFaceJson older_settings(const HuggingFaceReader& reader) {
   const HuggingFaceJson& given = reader.at("rope_scaling");
   return given.is_object() ? given : HuggingFaceJson::object();
 }
 
-/// `usual`: our value of rope_scaling where the file has no settings; "" is none.
+/// Reads these keys. `usual` is our value of rope_scaling if the file has no settings; "" for none.
 RopeKeys read_keys(HuggingFaceReader& reader, double usual_theta, std::string_view usual,
                    std::int64_t positions) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
@@ -550,7 +550,7 @@ RopeKeys read_keys(HuggingFaceReader& reader, double usual_theta, std::string_vi
   return keys;
 }
 
-/// The file as it says RoPE for layers of one type: with full_attention or sliding_attention.
+/// The file with the RoPE settings of one type of layer, full_attention or sliding_attention.
 HuggingFaceJson for_layers(const HuggingFaceReader& reader, const HuggingFaceFamily& family,
                            const char* layers) {
   HuggingFaceJson root = reader.root();
@@ -560,7 +560,7 @@ HuggingFaceJson for_layers(const HuggingFaceReader& reader, const HuggingFaceFam
     return root;
   }
   if (layers != std::string_view("sliding_attention")) return root;
-  // Older files: a base of its own, and scaling of the others only.
+  // Older files: a separate base for layers with a window, and scaling only for other layers.
   root.erase("rope_parameters");
   root.erase("rope_scaling");
   if (family.local_theta > 0) root.erase("rope_theta");
@@ -580,7 +580,7 @@ void read_turned_part(HuggingFaceReader& reader, const HuggingFaceFamily& family
   if (family.interleaved) reader.give("rotary_interleaved", true);
 }
 
-/// Queries times 1 + beta ln(1 + floor(position / original context)).
+/// Reads the factor of queries, 1 + beta ln(1 + floor(position / original context)).
 void read_temperature(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                       std::int64_t positions) {
   if (family.temperature.empty()) return;
@@ -599,7 +599,7 @@ void read_temperature(HuggingFaceReader& reader, const HuggingFaceFamily& family
   reader.give_text("attention_temperature", settings.text());
 }
 
-/// layer_rope_theta, empty where the file has none.
+/// The bases in layer_rope_theta; empty if the file has none.
 std::vector<double> listed_thetas(HuggingFaceReader& reader, std::int64_t layers) {
   const HuggingFaceJson& list = reader.at("layer_rope_theta");
   if (list.is_null()) return {};
@@ -616,7 +616,7 @@ std::vector<double> listed_thetas(HuggingFaceReader& reader, std::int64_t layers
   return {};
 }
 
-/// The bases of layers, the first of which is the model's.
+/// The bases of all layers; the first one above 0 is the model's.
 HuggingFaceRopes ropes_of_layers(HuggingFaceReader& reader, std::int64_t layers) {
   HuggingFaceRopes ropes{.thetas = listed_thetas(reader, layers)};
   for (const double theta : ropes.thetas) {

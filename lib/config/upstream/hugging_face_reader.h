@@ -1,5 +1,4 @@
-// The typed values of one config.json, with their problems; internal to the files
-// hugging_face*.cpp.
+// Typed values of a config.json and their problems; used only by the files hugging_face*.cpp.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +15,13 @@ namespace trainctl {
 
 using HuggingFaceJson = nlohmann::json;
 
-/// One config.json: gives typed values and collects problems.
+/// Reads typed values of a config.json and collects problems.
 class HuggingFaceReader {
  public:
   HuggingFaceReader(const HuggingFaceJson& root, HuggingFaceConfig& result)
       : root_(root), result_(result) {}
 
-  /// The value of a key, null where it is missing.
+  /// The value of a key; null if it is missing.
   const HuggingFaceJson& at(const std::string& key) const {
     static const HuggingFaceJson null;
     const auto found = root_.find(key);
@@ -38,7 +37,7 @@ class HuggingFaceReader {
                                rule);
   }
 
-  /// A whole number above 0; null and a missing key give `otherwise`, or are a problem.
+  /// An integer above 0. Null or a missing key gives `otherwise`; without that, it is a problem.
   std::int64_t size(const std::string& key, std::optional<std::int64_t> otherwise = {}) {
     const HuggingFaceJson& value = at(key);
     if (value.is_null() && otherwise) return *otherwise;
@@ -47,7 +46,7 @@ class HuggingFaceReader {
     if (!fits) problem(key, "expected a whole number of at least 1");
     return fits ? value.get<std::int64_t>() : 1;
   }
-  /// Like size(), but a key that is missing (not null) gives `missing` if that has a value.
+  /// size(), but a missing key (not a null one) gives `missing` if that is set.
   std::int64_t size_or(const std::string& key, std::optional<std::int64_t> missing) {
     return missing && !has(key) ? *missing : size(key);
   }
@@ -65,7 +64,7 @@ class HuggingFaceReader {
     if (!value.is_boolean()) problem(key, "expected true or false");
     return value.is_boolean() ? value.get<bool>() : otherwise;
   }
-  /// Missing, null or one of `accepted`; else a problem with this rule.
+  /// Reports a problem with this rule unless the value is missing, null or one of `accepted`.
   void only(const std::string& key, const std::vector<HuggingFaceJson>& accepted,
             const std::string& rule) {
     const HuggingFaceJson& value = at(key);
@@ -76,7 +75,7 @@ class HuggingFaceReader {
     problem(key, rule);
   }
 
-  /// A reader of `root` in place of this file. It adds problems to the list of this reader.
+  /// A reader of the object `root`, which adds problems to the list of this reader.
   HuggingFaceReader with(const HuggingFaceJson& root) const { return {root, result_}; }
   const HuggingFaceJson& root() const { return root_; }
 
@@ -101,27 +100,27 @@ class HuggingFaceReader {
   HuggingFaceConfig& result_;
 };
 
-/// The part of a config.json that says where the experts are and how they are chosen, for the
-/// model types with experts; `layers` of the model. Returns the layers with experts where no key of
-/// section moe says which they are.
+/// Reads which of the `layers` layers have experts and how these are chosen, for families with
+/// experts. Returns the layers with experts if no key of section moe can say which they are, else
+/// an empty set.
 std::set<std::int64_t> read_hugging_face_experts(HuggingFaceReader& reader,
                                                  const HuggingFaceFamily& family,
                                                  std::int64_t layers);
-/// The settings of RoPE that differ between layers.
+/// Settings of RoPE that differ between layers.
 struct HuggingFaceRopes {
-  // Keys in which layers with a window differ from the others, as ", rotary_base: 10000.0"; "": in
+  // Keys of layers with a window that differ from other layers, ", rotary_base: 10000.0"; "" if
   // none.
   std::string local{};
-  std::vector<double> thetas{};  // of each layer, 0 of one without RoPE; empty: the file says none
-  double theta = 0;              // of the model, where it says those of layers
+  std::vector<double> thetas{};  // base of each layer, 0 without RoPE; empty if the file has none
+  double theta = 0;              // base of the model, if `thetas` is given
 };
-/// The part that says which layers have a window and which have RoPE. `routed`: the layers with
-/// experts, where kinds of layers must say it.
+/// Reads which layers have a window and which have RoPE. `routed`: the layers with experts, if the
+/// kinds of layers must express that.
 void read_hugging_face_layers(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                               std::int64_t layers, std::int64_t positions,
                               const HuggingFaceRopes& ropes, const std::set<std::int64_t>& routed);
-/// The part that says how RoPE turns, in both spellings, and how queries grow with their position,
-/// which stands there.
+/// Reads the settings of RoPE, in both spellings, and the growth of queries with their position,
+/// which is among these settings.
 HuggingFaceRopes read_hugging_face_rope(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                                         std::int64_t layers, std::int64_t positions);
 

@@ -1,4 +1,4 @@
-// Values that people write for keys of ours and that these do not take: what to write instead.
+// Finds counterparts of other projects' keys and values, and writes hints about them.
 
 #include "config/upstream/other_keys.h"
 
@@ -13,12 +13,12 @@
 namespace trainctl {
 namespace {
 
-// In the order in which a hint names them.
+// Projects in the order in which a hint names them.
 constexpr Project projects[] = {Project::hugging_face, Project::nanogpt,  Project::megatron,
                                 Project::torchtitan,   Project::llmc,     Project::mindformers,
                                 Project::deepspeed,    Project::trainers, Project::usual};
 
-/// Hyphens and capitals do not matter; leading ones do: llm.c's -b differs from a key b.
+/// A key without differences of hyphens and capitals. Keeps a leading hyphen: llm.c's -b is not b.
 std::string folded(std::string_view key) {
   std::string text(key.starts_with("--") ? key.substr(2) : key);
   const bool is_flag = text.starts_with('-');
@@ -37,7 +37,7 @@ std::optional<double> number_in(const std::string& text) {
   return status == std::errc() && stop == end ? std::optional(value) : std::nullopt;
 }
 
-/// The second of the parts of 949,50,1, of their sum.
+/// The second part of "949,50,1" as a share of the sum.
 std::optional<std::string> validation_part(const std::string& text) {
   std::vector<double> parts;
   for (std::string part : split_at(text, ',')) {
@@ -52,7 +52,7 @@ std::optional<std::string> validation_part(const std::string& text) {
   return plain_number(std::round(1e6 * parts[1] / sum) / 1e6);
 }
 
-/// A file or folder of a tokenizer as data.tokenizer names it.
+/// The file or folder of a tokenizer as data.tokenizer names it; none for other files.
 std::optional<std::string> tokenizer_of(const std::string& value) {
   constexpr std::string_view file = "tokenizer.json";
   if (value.ends_with(".model")) return "sentencepiece:" + value;
@@ -61,7 +61,7 @@ std::optional<std::string> tokenizer_of(const std::string& value) {
   return "hf:" + (folder.empty() ? "." : folder);
 }
 
-/// 5% as a part of one.
+/// A percentage such as "5%" as a fraction; none for other texts.
 std::optional<std::string> share_of(const std::string& value) {
   const auto number =
       value.ends_with('%') ? number_in(value.substr(0, value.size() - 1)) : std::nullopt;
@@ -83,11 +83,11 @@ std::optional<std::string> special(std::string_view how, const std::string& valu
   return plain_number(factor * *number);
 }
 
-/// Words that say nothing without their section.
+/// Words that are ambiguous without their section.
 constexpr std::string_view vague[] = {"enabled", "enable", "stage", "type",     "name",  "mode",
                                       "freq",    "folder", "steps", "interval", "params"};
 
-/// Without its section.
+/// Whether the row's key without its section is `wanted`.
 bool same_key(const OtherKey& row, const std::string& wanted) {
   const std::string key = folded(row.key);
   const std::size_t dot = key.find('.');
@@ -95,7 +95,7 @@ bool same_key(const OtherKey& row, const std::string& wanted) {
          std::ranges::find(vague, wanted) == std::end(vague);
 }
 
-/// The parts of "[0.9, 0.95]".
+/// The items of a list such as "[0.9, 0.95]"; empty for other texts.
 std::vector<std::string> items_of(const std::string& text) {
   std::vector<std::string> items;
   if (!text.starts_with('[') || !text.ends_with(']')) return items;
@@ -106,7 +106,7 @@ std::vector<std::string> items_of(const std::string& text) {
   return items;
 }
 
-/// "a, b and c".
+/// Joins texts as "a, b and c".
 std::string listed(const std::vector<std::string>& parts) {
   std::string text;
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -115,7 +115,7 @@ std::string listed(const std::vector<std::string>& parts) {
   return text;
 }
 
-/// Fills in the values; "" where they are not known. False: the value asks for nothing.
+/// Fills in the values, "" for unknown ones. Returns false if the given value asks for nothing.
 bool fill_values(std::vector<HintValue>& values, const OtherKey& row, const std::string& given) {
   const std::vector<std::string> items = items_of(given);
   if (row.words == "#each" && items.size() == values.size()) {
@@ -130,7 +130,7 @@ bool fill_values(std::vector<HintValue>& values, const OtherKey& row, const std:
   return true;
 }
 
-/// "a and b: 1" for one value, "a: 1 and b: 2" for several.
+/// Text such as "a and b: 1" for a shared value, "a: 1 and b: 2" for separate ones.
 std::string written(const std::vector<HintValue>& values) {
   std::vector<std::string> paths;
   std::vector<std::string> lines;
@@ -354,7 +354,7 @@ constexpr OtherKey rows[] = {
      "epoch=|epochs=", "use a number of steps, or checkpoint.every_minutes"},
 };
 
-/// Whether the row names the value itself.
+/// Whether the row names specific values.
 bool is_exact(const OtherKey& row) {
   return !row.words.empty() && !row.words.starts_with('#') && row.words != "*";
 }

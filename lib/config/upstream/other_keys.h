@@ -1,6 +1,5 @@
-// Keys that people know from other projects, with ours: hints for unknown keys, and `migrate
-// --from`. The keys that configurations of ours accept under their upstream names are in
-// upstream.h.
+// Keys of other projects, with our counterparts: for hints about unknown keys, and for `migrate
+// --from`. upstream.h has the upstream keys that our configurations accept.
 #pragma once
 
 #include <optional>
@@ -18,38 +17,37 @@ enum class Project {
   llmc,
   megatron,
   deepspeed,
-  mindformers,  // its whole file; its parallel sections are in upstream.h
+  mindformers,  // keys of whole files; upstream.h has the parallel sections
   trainers,     // keys of axolotl, LLaMA-Factory, Lightning, Accelerate and others
-  usual,        // short and usual words that no project owns
+  usual,        // common words that belong to no project
 };
 
-/// "Hugging Face", as messages call it.
+/// The project's name in messages, such as "Hugging Face".
 std::string_view name_of(Project project);
 
 struct OtherKey {
-  std::string_view key;  // as written there; torchtitan's with its section: "training.steps"
-  // ours, a space between several; "path=value" has a value of its own, whatever theirs is; empty:
+  std::string_view key;  // as the project writes it, such as torchtitan's "training.steps"
+  // our keys, separated by blanks; "path=value" has a fixed value, whatever theirs is; empty if
   // there is no counterpart
   std::string_view paths;
-  // "bfloat16=bf16|float16=fp16": our words for theirs, where they differ. "true=" says that the
-  // value asks for nothing, "*" takes all others as they are; "#split" and "#other" name what no
-  // table says (convert()).
+  // our words for theirs where they differ: "bfloat16=bf16|float16=fp16". "true=" means that the
+  // value asks for nothing; "*" accepts all other values unchanged; "#split" and "#other" name
+  // special conversions of convert()
   std::string_view words = {};
-  std::string_view note = {};  // what differs, or why there is no counterpart
+  std::string_view note = {};  // difference to ours, or reason for no counterpart
 };
 
 std::span<const OtherKey> other_keys(Project project);
 
-/// The row of a key, in whatever mixture of hyphens, underscores and capitals; nullptr if the
-/// project has no such key. `key` may lack torchtitan's or DeepSpeed's section unless
-/// the word says nothing without it.
+/// The row of a key, with any hyphens, underscores and capitals; nullptr if the project has no such
+/// key. `key` may omit the section of torchtitan or DeepSpeed unless its last word is ambiguous.
 const OtherKey* find_other_key(Project project, std::string_view key);
 
-/// Our spelling of their value: "#split" makes 949,50,1 the fraction 0.05. "" where it asks for
-/// nothing; none where one value alone does not say it, or has no counterpart.
+/// Converts a value of theirs: "#split" makes 949,50,1 the fraction 0.05. Returns "" if the value
+/// asks for nothing; none if it has no counterpart or does not suffice to find it.
 std::optional<std::string> convert(const OtherKey& row, const std::string& value);
 
-/// One key of ours with what to write there; "" where the value is not known.
+/// A key of ours and the text of its value, "" if unknown.
 struct HintValue {
   std::string path;
   std::string text;
@@ -57,24 +55,24 @@ struct HintValue {
 struct Hint {
   std::string
       text;  // "write model.num_layers: 12 (nanoGPT's n_layer)"; "" if no project has the key
-  std::string without_values;  // the same without the values
+  std::string without_values;  // `text` without values
   std::vector<HintValue> values;
 };
-/// A hint for an unknown key, which may have its section before a dot: what to write instead.
-/// `value`: as written, a list as [1, 2], empty for maps.
+/// The hint for an unknown key, which may have its section before a dot. `value`: as written; a
+/// list as [1, 2], empty for a map.
 Hint hint_for(const std::string& key, const std::string& value);
 
-/// The hint that one row gives; none if the row says nothing of the value.
+/// The hint of one row; none if the row does not cover the value.
 std::optional<Hint> hint_for_row(const OtherKey& row, const std::string& value);
-/// Hints for a value that a key of ours does not take, the likelier first: what to write instead.
-/// `exact`: only where a row names the value itself.
+/// Hints for a value that the key `path` of ours refuses, the likeliest first. `exact`: only rows
+/// that name the value itself.
 std::vector<Hint> hints_for_value(const std::string& path, const std::string& value, bool exact);
-/// The rows behind it, whose `key` is a path of ours.
+/// The rows for hints_for_value; their `key` is a path of ours.
 std::span<const OtherKey> local_value_rows();
 
-/// `paths` one by one, each with the value after its "=".
+/// The keys in `paths` of a row, each with the value after its "=".
 std::vector<HintValue> assignments_of(const OtherKey& row);
-/// `paths` one by one, without the values.
+/// The keys in `paths` of a row, without values.
 std::vector<std::string> paths_of(const OtherKey& row);
 
 }  // namespace trainctl

@@ -5,12 +5,12 @@
 
 namespace trainctl {
 
-/// The note of every key that switches a logging service on.
+/// The note for keys that switch on a logging service.
 inline constexpr std::string_view no_service = "metrics go to metrics.jsonl in output.dir";
-/// The note of every key that asks for files of TensorBoard.
+/// The note for keys about TensorBoard files.
 inline constexpr std::string_view tensorboard_note = "see output.tensorboard";
 
-/// The note of every key about the compiler of kernels.
+/// The note for keys about compiling kernels.
 inline constexpr std::string_view compiled = "the kernels are compiled";
 inline constexpr std::string_view launched =
     "the launcher gives the ranks: launch -n, or --local-ranks";

@@ -1,8 +1,6 @@
-// The rows of Hugging Face, Megatron-LM, nanoGPT, torchtitan and llm.c in the table of
-// other_keys.h.
+// Rows for Hugging Face, Megatron-LM, nanoGPT, torchtitan and llm.c of the table in other_keys.h.
 
-// transformers: config.json of a model, TrainingArguments, and the arguments of the example
-// scripts.
+// transformers: config.json of a model, TrainingArguments, and arguments of the example scripts.
 
 #include "config/upstream/other_lists.h"
 
@@ -190,8 +188,8 @@ constexpr OtherKey hugging_face_rows[] = {
 
 std::span<const OtherKey> hugging_face_keys() { return hugging_face_rows; }
 
-// Arguments of Megatron-LM's pretrain_gpt.py. Those that ModelParallelConfig has under the same
-// name are in upstream_keys.cpp.
+// Arguments of Megatron-LM's pretrain_gpt.py, except those that upstream_keys.cpp has as fields of
+// ModelParallelConfig with the same name.
 namespace {
 
 constexpr std::string_view one_kernel = "there is one kernel";

@@ -1,5 +1,5 @@
-// Rows of the table in other_keys.h that only give hints: short and usual words that no project
-// owns, keys of DeepSpeed's JSON, of a MindFormers file outside such a file, and of other trainers.
+// Rows of the table in other_keys.h that only give hints: common short words, keys of DeepSpeed's
+// JSON, keys of MindFormers outside a MindFormers file, and keys of other trainers.
 
 #include "config/upstream/other_lists.h"
 

@@ -21,18 +21,18 @@ namespace trainctl {
 
 namespace {
 
-// Values under upstream spellings that claim a canonical path. Several spellings may claim the same
-// path only if their values are equal.
+// Claims of canonical paths by values in upstream spellings. Several spellings may claim the same
+// path only with equal values.
 
-/// One value that was written under `spelling` and belongs at `path`.
+/// A value written under `spelling` that belongs at `path`.
 struct Claim {
   std::string path;
-  std::string spelling;  // as written: "parallel_config.model_parallel"
+  std::string spelling;  // as written, such as "parallel_config.model_parallel"
   Span key_span;
   int node = 0;
-  bool weak = false;     // another value wins, unless the two contradict each other: full_batch
-  bool derived = false;  // the value was made from another one (fp16: true), so messages about it
-                         // do not use the spelling
+  bool weak = false;     // yields to any other value that does not contradict it: full_batch
+  bool derived = false;  // computed from another value (fp16: true), so messages about the value do
+                         // not name the spelling
 };
 
 class Claims {
@@ -42,31 +42,31 @@ class Claims {
 
   /// Adds a claim; a map is split into one claim for each of its keys.
   void add(const Claim& claim);
-  /// A new node with the same content, which takes over the mark to override, if any.
+  /// A new node with the same content and the same mark to override, if any.
   int copy(int node);
-  /// Puts the winner of each path into the tree; adds "two-spellings".
+  /// Writes the winner of each path into the tree; reports "two-spellings".
   Spellings settle();
 
  private:
   void add_parts(const Claim& claim, int depth);
-  /// The claims for a path and the value already there, in order of the text.
+  /// The claims of a path and the value already in the tree, in the order of the text.
   std::vector<Claim> rivals(const std::vector<Claim>& given) const;
   const Claim& winner(const std::vector<Claim>& rivals);
   void compare(const Claim& first, const Claim& second);
   bool agree(const Claim& first, const Claim& second) const;
   bool is_set_option(const Claim& claim) const;
   void put(const Claim& claim);
-  /// The map under a key, created if there is none; -1 if the key has another kind of value.
+  /// The map at a key, created if missing; -1 if the key has another kind of value.
   int enter(int map, const std::string& key, const Span& span);
 
   YamlTree& tree_;
   int root_;
   Diagnostics& diagnostics_;
   std::vector<Claim> list_;
-  std::set<int> owned_;  // maps that are shared with no alias
+  std::set<int> owned_;  // maps that no alias shares
 };
 
-// Bounds the work when aliases repeat one map many times.
+// Limits the work when aliases repeat one map many times.
 constexpr std::size_t max_claims = 2000;
 constexpr int deepest_section = 4;
 
@@ -154,7 +154,7 @@ void Claims::compare(const Claim& first, const Claim& second) {
 }
 
 const Claim& Claims::winner(const std::vector<Claim>& rivals) {
-  // The last --set wins, as it does with one spelling.
+  // The last --set option wins, as within one spelling.
   for (auto claim = rivals.rbegin(); claim != rivals.rend(); ++claim) {
     if (is_set_option(*claim)) return *claim;
   }
@@ -202,7 +202,7 @@ void Claims::put(const Claim& claim) {
   std::size_t start = 0;
   for (std::size_t dot = 0; (dot = claim.path.find('.', start)) != std::string::npos;) {
     map = enter(map, claim.path.substr(start, dot - start), claim.key_span);
-    if (map < 0) return;  // the reader says what is wrong there
+    if (map < 0) return;  // the reader reports the wrong value there
     start = dot + 1;
   }
   const std::string key = claim.path.substr(start);
@@ -217,7 +217,7 @@ namespace {
 
 constexpr std::size_t longest_text = 60;
 
-/// Aliases may make the text far longer than the file, so it is cut off.
+/// Cuts the text off, since aliases may make it far longer than the file.
 void write_flow(const YamlTree& tree, int index, std::string& text) {
   if (text.size() > longest_text) return;
   const YamlNode& node = tree.node(index);
@@ -275,7 +275,7 @@ bool same_value(const YamlTree& tree, const std::string& path, int first, int se
 
 namespace {
 
-/// The visitor over one section's keys.
+/// A visitor that replaces upstream words in a section by ours.
 class WordWriter {
  public:
   WordWriter(YamlTree& tree, int map) : tree_(tree), map_(map) {}
@@ -305,14 +305,14 @@ class WordWriter {
   void rewrite(Choice value, const Field& field) {
     YamlEntry* entry = tree_.find(map_, field.key);
     if (entry == nullptr || read_field(tree_, entry->value, field, value)) return;
-    YamlNode node = tree_.node(entry->value);  // an alias may share it
+    YamlNode node = tree_.node(entry->value);  // a copy, since an alias may share it
     if (node.scalar.find("${") != std::string::npos || node.scalar == word_of(value)) return;
     node.scalar = word_of(value);
     const int made = tree_.add_node(std::move(node));
     tree_.find(map_, field.key)->value = made;
   }
 
-  /// Each word of a list, or the one.
+  /// Replaces each word of a list, or a single word.
   void rewrite_layers(const Field& field) {
     const YamlEntry* entry = tree_.find(map_, field.key);
     if (entry == nullptr) return;
@@ -348,7 +348,7 @@ namespace {
 constexpr std::pair<std::string_view, std::string_view> short_names[] = {
     {"precision", "compute"}, {"recompute", "select"}, {"output", "dir"}};
 
-/// A new node like `scalar`, with `text` in place of its value.
+/// A new node like the node `scalar`, with `text` as its value.
 int other_text(YamlTree& tree, int scalar, const std::string& text) {
   YamlNode node = tree.node(scalar);
   node.scalar = text;
@@ -362,7 +362,7 @@ void give_recompute(YamlTree& tree, const YamlEntry& entry, int map) {
   const int enable = other_text(tree, entry.value, off ? "false" : "true");
   tree.node(map).entries.push_back({"enable", entry.key_span, enable});
   if (off || word == "true") return;
-  // Megatron's word for attention without its stored scores, which nobody stores here.
+  // Megatron's word for attention without stored scores, which are never stored here.
   const int select = word == "selective" ? other_text(tree, entry.value, "attention") : entry.value;
   tree.node(map).entries.push_back({"select", entry.key_span, select});
 }
@@ -407,7 +407,7 @@ const UpstreamKey* find_row(std::string_view key) {
 }
 
 /// The row of a key in one of our sections, or nullptr. The table lists the keys of the recompute
-/// config under "recompute.".
+/// config with the prefix "recompute.".
 const UpstreamKey* find_row(std::string_view section, const std::string& key) {
   for (const UpstreamKey& row : all_upstream_keys()) {
     const bool here =
@@ -418,7 +418,7 @@ const UpstreamKey* find_row(std::string_view section, const std::string& key) {
   return may_recompute ? find_row("recompute." + key) : nullptr;
 }
 
-/// The section of our schema that takes the keys of a section as written.
+/// Our section that accepts the keys of a section as written.
 std::string canonical_section(const std::string& written) {
   for (const auto& [upstream, ours] : upstream_sections()) {
     if (written == upstream) return std::string(ours);
@@ -426,8 +426,8 @@ std::string canonical_section(const std::string& written) {
   return written;
 }
 
-/// Whether the key belongs to the runner of a MindFormers file. When such a whole file is read,
-/// these keys have been taken out before.
+/// Whether the key belongs to the runner of a MindFormers file. Reading a whole such file has
+/// already removed these keys.
 bool is_of_runner(const ForeignKey& foreign) {
   return foreign.answer != ForeignKey::Answer::not_built;
 }
@@ -465,7 +465,7 @@ class Rewriter {
     });
   }
 
-  /// Takes the upstream keys out of a section; false: the whole section is removed.
+  /// Moves the upstream keys out of a section; returns false if the whole section is to go.
   bool keep_section(YamlEntry& entry) {
     const std::string section = canonical_section(entry.key);
     const bool ours = section == entry.key;
@@ -477,7 +477,7 @@ class Rewriter {
       return ours;
     }
     if (ours && !has_foreign_keys(section, entry.value)) return true;
-    entry.value = claims_.copy(entry.value);  // an alias may share it
+    entry.value = claims_.copy(entry.value);  // a copy, since an alias may share it
     std::vector<YamlEntry> kept;
     for (const YamlEntry& inner : std::vector<YamlEntry>(tree_.node(entry.value).entries)) {
       const std::string place = entry.key + "." + inner.key;
@@ -496,7 +496,7 @@ class Rewriter {
     return ours;
   }
 
-  /// True if the reader shall refuse the key as one that it does not know.
+  /// Whether the reader must refuse the key as unknown.
   bool answer(const ForeignKey& foreign, const YamlEntry& entry) {
     const YamlNode& node = tree_.node(entry.value);
     if (asks_nothing(foreign, node)) return false;
@@ -515,14 +515,14 @@ class Rewriter {
     claims_.add({path, written, entry.key_span, entry.value});
   }
 
-  /// Claims `path` with a value that follows from the given one.
+  /// Claims `path` with a value derived from that of `entry`.
   void claim_derived(const std::string& path, const YamlEntry& entry, const std::string& value,
                      const std::string& written, bool weak = false) {
     const int node = with_value(entry, value).value;
     claims_.add({path, written, entry.key_span, node, weak, true});
   }
 
-  /// A copy of `entry` whose value is `text`, at the same position.
+  /// A copy of `entry` with the value `text` at the same position.
   YamlEntry with_value(const YamlEntry& entry, const std::string& text) {
     YamlNode node;
     node.kind = Kind::scalar;
@@ -539,8 +539,8 @@ class Rewriter {
                       tree_.place(entry.key_span)});
   }
 
-  /// True if the entry was handled, false if it stays in its section, where its path is `canonical`
-  /// in our words.
+  /// Claims the value of a key. Returns false if the entry stays in its section, where its path in
+  /// our schema is `canonical`.
   bool take(const UpstreamKey& row, const YamlEntry& entry, const std::string& written,
             const std::string& canonical) {
     const std::string path(row.path);
@@ -574,7 +574,7 @@ class Rewriter {
     return true;
   }
 
-  /// A key of a nested map: by its row, or else under its own name, which the reader checks.
+  /// Handles a key of a nested map: by its row, else under its own name, which the reader checks.
   void take_child(const std::string& prefix, const std::string& path, const YamlEntry& child,
                   const std::string& written) {
     const UpstreamKey* row = find_row(prefix + "." + child.key);

@@ -1,4 +1,4 @@
-// The rows of the table of upstream.h, in one list for each project.
+// The rows of the table in upstream.h, one list per project.
 
 #include "config/upstream/upstream.h"
 
@@ -6,7 +6,7 @@ namespace trainctl {
 
 namespace {
 
-// mindspore.set_auto_parallel_context, r2.3: each key with its nested ones.
+// mindspore.set_auto_parallel_context, r2.3, with nested keys.
 
 using enum Conversion;
 
@@ -182,7 +182,7 @@ std::span<const std::pair<std::string_view, std::string_view>> upstream_sections
   return sections;
 }
 
-// Megatron-Core's ModelParallelConfig: its 63 fields.
+// The 63 fields of Megatron-Core's ModelParallelConfig.
 namespace {
 
 using enum Conversion;
@@ -336,8 +336,8 @@ std::span<const UpstreamKey> megatron_keys() { return megatron_rows; }
 
 }  // namespace
 
-// Names of the same projects that their lists do not have: Megatron's transformer and
-// data-parallel configs, and later MindFormers.
+// Keys of the same projects that these lists lack: of Megatron's transformer and data-parallel
+// configs, and of later MindFormers.
 namespace {
 
 using enum Conversion;

@@ -26,7 +26,7 @@ bool has_leading_zero(std::string_view text) {
   return digits.size() > 1 && digits[0] == '0' && is_digit(digits[1]);
 }
 
-/// from_chars over the whole text; it does not accept a leading "+".
+/// std::from_chars over the whole text, but accepting a leading "+".
 template <class Number, class... Format>
 std::errc convert(std::string_view text, Number& value, Format... format) {
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -43,7 +43,7 @@ bool is_decimal(std::string_view text) {
          convert(text, ignored) != std::errc::invalid_argument;
 }
 
-/// "1_000", "1,000" and "010" as plain numbers: 1000, 1000 and 10; "" if that is not possible.
+/// A plain number for "1_000" (1000), "1,000" (1000) and "010" (10); "" if that is not possible.
 std::string cleaned(std::string_view text) {
   std::string result;
   std::copy_if(text.begin(), text.end(), std::back_inserter(result),
@@ -51,7 +51,7 @@ std::string cleaned(std::string_view text) {
   const std::size_t sign = without_sign(result).size() == result.size() ? 0 : 1;
   std::size_t first = std::min(result.find_first_not_of('0', sign), result.size() - 1);
   if (has_leading_zero(result)) {
-    if (!is_digit(result[first])) --first;  // "00.5" keeps one zero
+    if (!is_digit(result[first])) --first;  // "00.5" becomes "0.5"
     result.erase(sign, first - sign);
   }
   return is_decimal(result) ? result : "";
@@ -65,7 +65,7 @@ Problem not_whole(std::string_view text) {
   double value = 0;
   const std::string number = is_decimal(text) ? std::string(text) : cleaned(text);
   const bool is_number = !number.empty() && convert(number, value) == std::errc();
-  // Up to 2^53 the number that was meant is certain.
+  // Up to 2^53 the intended number is certain.
   const bool whole = is_number && value == std::floor(value) && std::abs(value) <= 0x1p53 &&
                      (std::is_signed_v<Integer> || value >= 0);
   return {"wrong-type", whole ? "is not written as a whole number" : "is not a whole number",
@@ -138,13 +138,13 @@ std::optional<Problem> parse_number(std::string_view text, double& value) {
   std::string suggestion(text);
   if (decimal_comma) suggestion[comma] = '.';
   if (!decimal_comma || !is_decimal(suggestion)) suggestion = cleaned(text);
-  if (decimal_comma && text.size() - comma == 4) suggestion.clear();  // "1,000" may mean either
+  if (decimal_comma && text.size() - comma == 4) suggestion.clear();  // "1,000" is ambiguous
   return Problem{"wrong-type", "is not a number", suggestion};
 }
 
 std::string plain_number(double value) {
   std::array<char, 400> text{};
-  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;  // fits and is exact
+  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;  // exact in a double
   const auto end = whole ? std::to_chars(text.data(), text.data() + text.size(),
                                          static_cast<std::int64_t>(value))
                          : std::to_chars(text.data(), text.data() + text.size(), value);

@@ -1,4 +1,4 @@
-// Numbers in YAML: which spellings are accepted, and what a refused one probably meant.
+// Numbers in YAML: the accepted spellings, and the probable meaning of a refused one.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace trainctl {
 /// Decimal digits with an optional sign, or 0x and hexadecimal digits.
 std::optional<Problem> parse_number(std::string_view text, std::int64_t& value);
 std::optional<Problem> parse_number(std::string_view text, std::uint64_t& value);
-/// Also takes decimal fractions and exponents. Only finite values are accepted.
+/// Also accepts decimal fractions and exponents, but only finite values.
 std::optional<Problem> parse_number(std::string_view text, double& value);
 
 /// The usual notation of a number: 4096 rather than 4096.0.

@@ -1,5 +1,5 @@
-// yaml-cpp's events, turned into our tree. Its own Node hides duplicate keys, ignores merge keys
-// and cannot be bounded, so only its parser is used.
+// Builds our tree from the events of yaml-cpp's parser. yaml-cpp's own class Node hides duplicate
+// keys, ignores merge keys and has no limits.
 
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
@@ -20,7 +20,7 @@ namespace {
 
 bool is_continuation(unsigned char byte) { return (byte & 0xC0U) == 0x80U; }
 
-/// Bytes of the UTF-8 sequence at `at`, 0 if there is none.
+/// The length of the UTF-8 sequence at `at` [bytes]; 0 if it is invalid.
 std::size_t utf8_length(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(at);
@@ -177,7 +177,7 @@ Span TextMarks::plain(std::size_t offset, std::string_view value) {
   if (std::string_view(text_).substr(offset, value.size()) == value) {
     return span(offset, value.size());
   }
-  return span(offset, text_.size());  // folded over several lines: up to the end of the first
+  return span(offset, text_.size());  // folded text: up to the end of its first line
 }
 
 std::pair<Span, std::size_t> TextMarks::quoted(std::size_t offset) {
@@ -223,7 +223,7 @@ std::string help_for(const std::string& message) {
   return "";
 }
 
-/// Looks for a missing space after a colon in the reported line and the one before it.
+/// Looks for a missing space after a colon in the reported line and in the line before.
 void find_missing_space(TextMarks& marks, int noticed_line, SyntaxError& result) {
   for (int candidate : {noticed_line, noticed_line - 1}) {
     const std::string_view line = marks.line(candidate);
@@ -251,7 +251,7 @@ constexpr OddCharacter odd_spaces[] = {{"\xC2\xA0", "a no-break space (U+00A0)"}
 constexpr OddCharacter odd_colons[] = {{"\xEF\xBC\x9A", "a full-width colon (U+FF1A)"},
                                        {"=", "an equals sign"}};
 
-/// The line that has no colon between key and value: the parser notices the next one.
+/// Looks for a line without a colon between key and value: the parser reports the line after it.
 void find_missing_colon(TextMarks& marks, int noticed_line, SyntaxError& result) {
   for (int candidate : {noticed_line - 1, noticed_line}) {
     const std::string_view line = marks.line(candidate);
@@ -309,8 +309,8 @@ OddSpace odd_space(std::string_view text) {
 
 namespace {
 
-/// `message` and the byte offset `noticed` are the parser's; it had understood the text up to
-/// `read_until`.
+/// Explains an error of the parser: its `message`, the byte offset `noticed` that it reports, and
+/// the offset `read_until` up to which it understood the text.
 SyntaxError explain_syntax_error(const std::string& message, std::size_t noticed,
                                  std::size_t read_until, const std::string& text,
                                  TextMarks& marks) {
@@ -330,7 +330,7 @@ SyntaxError explain_syntax_error(const std::string& message, std::size_t noticed
   return result;
 }
 
-/// Thrown out of the parser when nothing after this point can be trusted.
+/// Thrown to leave the parser when no text after this point can be trusted.
 struct Refusal {
   Diagnostic diagnostic;
 };
@@ -347,7 +347,7 @@ class TreeBuilder final : public YAML::EventHandler {
       : tree_(tree), marks_(marks), text_index_(text_index), diagnostics_(diagnostics) {}
 
   int root() const { return root_; }
-  /// Where the last scalar ended.
+  /// The offset at which the last scalar ended.
   std::size_t read_until() const { return read_until_; }
 
   void OnDocumentStart(const YAML::Mark& mark) override {
@@ -432,10 +432,10 @@ class TreeBuilder final : public YAML::EventHandler {
   struct Open {
     int node = 0;
     YAML::anchor_t anchor = 0;
-    std::optional<Key> key{};  // read, and waiting for its value
-    int merged = -1;           // the value of the merge key <<
+    std::optional<Key> key{};  // key that waits for its value
+    int merged = -1;           // value of the merge key <<
     Span merge_span{};
-    std::map<std::string, int, std::less<>> keys{};  // of a map, with their lines
+    std::map<std::string, int, std::less<>> keys{};  // keys of a map, with their lines
   };
 
   YamlNode& node(int index) { return tree_.node(index); }
@@ -456,7 +456,7 @@ class TreeBuilder final : public YAML::EventHandler {
     std::size_t start = marks_.skip_properties(mark);
     const char first = marks_.at(start);
     if (first != '"' && first != '\'') {
-      if (value.empty()) start = mark;  // only an anchor or a tag: what follows is another value
+      if (value.empty()) start = mark;  // only an anchor or a tag, before another value
       read_until_ = start + value.size();
       Span result = marks_.plain(start, value);
       result.text = text_index_;
@@ -486,7 +486,7 @@ class TreeBuilder final : public YAML::EventHandler {
 
   static bool quotes(char first) { return std::string_view("\"'|>").find(first) < 4; }
 
-  /// Whether the value is marked as one that overrides.
+  /// Whether the value is marked to override an included one; reports other tags.
   bool check_tag(const std::string& tag, const YAML::Mark& mark) {
     if (tag == "!override") return true;
     if (tag.empty() || tag == "?" || tag == "!") return false;
@@ -559,7 +559,7 @@ class TreeBuilder final : public YAML::EventHandler {
     place(index);
   }
 
-  /// Puts a finished value where it belongs: the root, a list, or behind its key.
+  /// Adds a finished value to its parent: as the root, as an item of a list, or at its key.
   void place(int index) {
     if (open_.empty()) {
       root_ = index;
@@ -591,7 +591,7 @@ class TreeBuilder final : public YAML::EventHandler {
     }
   }
 
-  /// A merge key: what the map gives itself wins, then the earlier source.
+  /// Applies a merge key: the map's own entries win, then those of earlier sources.
   void apply_merge(Open& frame) {
     if (frame.merged < 0) return;
     if (node(frame.merged).kind != YamlNode::Kind::sequence) {
@@ -629,7 +629,7 @@ class TreeBuilder final : public YAML::EventHandler {
   std::size_t count_ = 0;
   std::size_t read_until_ = 0;
   std::vector<Open> open_;
-  std::map<YAML::anchor_t, int> anchors_;  // -1 while the anchored value is still open
+  std::map<YAML::anchor_t, int> anchors_;  // -1 while the anchored value is incomplete
 };
 
 }  // namespace

@@ -56,7 +56,7 @@ void YamlTree::fill_in(int map, int defaults, const std::string& path) {
     }
     if (node(given->value).kind == YamlNode::Kind::null) given->value = wanted.value;
     if (node(given->value).kind != YamlNode::Kind::map) continue;
-    // A copy, since an alias may show the same map elsewhere.
+    // A copy, since an alias may share the map.
     const int copy = add_node(YamlNode(node(given->value)));
     given->value = copy;
     fill_in(copy, wanted.value, at);
@@ -64,7 +64,7 @@ void YamlTree::fill_in(int map, int defaults, const std::string& path) {
 }
 
 void YamlTree::note_replaced(const std::string& path, int value) {
-  constexpr std::size_t most = 10'000;  // aliases can make a small tree look endless
+  constexpr std::size_t most = 10'000;  // limit, since aliases can make a small tree endless
   if (replaced.size() >= most) return;
   replaced.push_back({path, {}, value});
   for (const YamlEntry& entry : std::vector<YamlEntry>(node(value).entries)) {
@@ -74,7 +74,7 @@ void YamlTree::note_replaced(const std::string& path, int value) {
 
 namespace {
 
-// 0x04 is left out: the YAML parser takes it for the end of the text.
+// 0x04 is not used: the YAML parser takes it for the end of the text.
 constexpr std::string_view hidden = "{},:#[]";
 constexpr std::string_view behind = "\x01\x02\x03\x05\x06\x07\x0E";
 
@@ -91,10 +91,10 @@ bool is_variable_name(std::string_view text) {
 struct Variable {
   std::string name;
   std::optional<std::string> fallback;
-  std::size_t length = 0;  // of the whole ${...}; 0: there is none
+  std::size_t length = 0;  // length of the whole ${...}; 0 if there is none
 };
 
-/// The ${...} that starts at `at`.
+/// The variable whose ${...} starts at `at`.
 Variable variable_at(std::string_view text, std::size_t at) {
   const std::size_t end = text.find_first_of("}\n", at);
   if (end == std::string_view::npos || text[end] == '\n') return {};
@@ -107,7 +107,7 @@ Variable variable_at(std::string_view text, std::size_t at) {
   return found;
 }
 
-/// Walks the values below a root once each, aliases included.
+/// Visits each value below a root once, despite aliases.
 class Interpolator {
  public:
   Interpolator(YamlTree& tree, const Surroundings& around, Diagnostics& diagnostics)
@@ -174,7 +174,7 @@ class Interpolator {
     return value == nullptr ? std::nullopt : std::optional<std::string>(value);
   }
 
-  /// Adds the variable's value to `result` and where it came from to `note`.
+  /// Adds the variable's value to `result` and its origin to `note`.
   std::optional<Wrong> append(const Variable& variable, std::string& result, std::string& note) {
     if (variable.length == 0) {
       return Wrong{"bad-variable", "expected a variable name after ${",
@@ -217,7 +217,7 @@ std::string mask_variables(std::string text) {
     }
     const bool opens = text.compare(at, 2, "${") == 0;
     const std::size_t length = opens ? variable_at(text, at).length : 0;
-    // With a quote inside it may be two values in quotes, whatever it looks like.
+    // With a quote inside, the text may be two quoted values.
     if (text.substr(at, length).find_first_of("\"'") == std::string::npos) {
       for (std::size_t i = at; i < at + length; ++i) {
         const std::size_t which = hidden.find(text[i]);

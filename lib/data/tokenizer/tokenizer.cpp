@@ -28,15 +28,15 @@ class SentencePieceModel {
   explicit SentencePieceModel(const std::filesystem::path& model);
   ~SentencePieceModel();
 
-  /// Appends; thread-safe.
+  /// Appends the tokens of `text`; thread-safe.
   void encode(std::string_view text, std::vector<std::int32_t>& out) const;
   /// Tokens outside the vocabulary become the unknown token.
   std::string decode(const std::vector<std::int32_t>& tokens) const;
-  /// The bytes of text that a token stands for: a space for each mark of one, also where the
-  /// decoder leaves out the first; one byte for a byte; none for a control token.
+  /// The number of text bytes of a token: one for each mark of a space, also for a first mark that
+  /// the decoder leaves out; one for a byte; none for a control token.
   std::int64_t bytes_of(std::int32_t token) const;
   std::int64_t vocab_size() const;
-  /// Nothing where the model has none.
+  /// The token's id; nothing if the model has none.
   std::optional<std::int32_t> begin_token() const;
   std::optional<std::int32_t> end_token() const;
   std::optional<std::int32_t> padding_token() const;
@@ -158,7 +158,7 @@ std::string path_in(const std::string& specification, std::string_view prefix,
   return specification.substr(prefix.size());
 }
 
-/// The folder that "hf:DIR" names. A name of a hub would look like a folder that is not there.
+/// The folder of "hf:DIR". If it is missing, the error tells how to fetch a model of the hub.
 std::string folder_of_model(const std::string& path) {
   if (kind_of_file(path) != FileKind::none) return path;
   const bool may_be_hub = path[0] != '/' && path[0] != '.' && std::ranges::count(path, '/') <= 1;
@@ -275,7 +275,7 @@ std::string TextStream::add(std::int32_t token) {
     unfinished_.erase(0, shown.size());
     return hf::replace_invalid(shown);
   }
-  // The text of a SentencePiece token can depend on the one before: show what the pair adds.
+  // The text of a SentencePiece token can depend on the one before: show the text that is added.
   const std::string first = tokenizer_.decode({before});
   const std::string both = tokenizer_.decode({before, token});
   return both.starts_with(first) ? both.substr(first.size()) : tokenizer_.decode({token});

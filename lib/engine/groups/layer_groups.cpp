@@ -9,7 +9,7 @@ namespace trainctl {
 
 namespace {
 
-/// Blocks of keys go to the next rank and come from the one before.
+/// Opens the message lines of a ring: blocks of keys go to the next rank.
 void open_ring(Group& ring) {
   std::vector<MessageLine> lines;
   for (int tag = 0; tag < ring_tags; ++tag) {
@@ -26,7 +26,7 @@ ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world) {
   ContextGroups groups;
   groups.rank = plan.mesh.coordinate(world.rank(), Axis::cp);
   if (plan.mesh.cp == 1) return groups;
-  // The group of every `step`-th rank from number `first` on.
+  // The group of `count` ranks of `all`: number `first` and every `step`-th after it.
   const auto group = [&](GroupKind kind, std::int64_t first, std::int64_t step, std::int64_t count,
                          Carries carries) {
     std::vector<int> ranks;
@@ -55,8 +55,8 @@ ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world) {
 
 namespace {
 
-/// In the order of their tokens, whatever the order of the ranks: those of a context-parallel rank
-/// lie one tensor-parallel rank after another.
+/// The ranks of a router in the order of their tokens, whatever the order of ranks: all
+/// context-parallel ranks, each with its tensor-parallel ranks if these split the stream.
 std::vector<int> router_ranks(const Mesh& mesh, int rank, bool by_stream) {
   std::vector<int> ranks;
   for (const int context : mesh.group(rank, Axis::cp)) {

@@ -1,4 +1,4 @@
-// The groups over which the layers of a rank exchange: for attention and for experts.
+// The groups in which the layers of a rank communicate, for attention and for experts.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace trainctl {
 
-/// The groups in which a rank shares attention with others of its context-parallel group, by
-/// ContextSplit of plan/tables/token_layout.h.
+/// The groups in which a rank shares attention with others of its context-parallel group, as
+/// divided by ContextSplit of plan/tables/token_layout.h.
 struct ContextGroups {
-  std::int64_t rank = 0;  // in the context-parallel group
+  std::int64_t rank = 0;  // this rank's place in the context-parallel group
   // Null where no layer needs them.
-  std::unique_ptr<Group> whole;  // all of them
-  std::unique_ptr<Group> heads;  // a neighbourhood that exchanges heads
-  std::unique_ptr<Group> ring;   // of neighbourhoods
+  std::unique_ptr<Group> whole;  // the context-parallel group
+  std::unique_ptr<Group> heads;  // neighbouring ranks, which exchange heads
+  std::unique_ptr<Group> ring;   // one rank of each such neighbourhood
 };
 
 /// Collective over the context-parallel group.
@@ -27,16 +27,16 @@ ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world);
 
 struct ExpertRanks {
   std::unique_ptr<Group> ep;
-  std::unique_ptr<Group> parts;          // null if none are gathered
-  std::unique_ptr<Group> local_routers;  // null where another group has the same ranks
-  // Groups of these ranks for numbers of rows that travel while rows do; or null.
+  std::unique_ptr<Group> parts;          // ranks with parts of the same experts; null if one
+  std::unique_ptr<Group> local_routers;  // ranks of a router; null if another group equals them
+  // Copies of `ep` and `parts` that exchange row counts while rows travel; else null.
   std::unique_ptr<Group> ep_counts, parts_counts;
-  std::unique_ptr<Stream> wire;  // for rows during products; null if they are waited for
-  ExpertGroups groups;           // for the layers
+  std::unique_ptr<Stream> wire;  // exchanges rows during products; null without overlap
+  ExpertGroups groups;           // the groups above in the form that layers take
 };
 
-/// Collective over the ranks of the stage that share experts or tokens. Empty without experts.
-/// `tp` and `context` must outlive it.
+/// Collective over the ranks of the stage that share experts or tokens. Empty without experts. `tp`
+/// and `context` must outlive the result.
 ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group& tp,
                               const ContextGroups& context);
 

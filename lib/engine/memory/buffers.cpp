@@ -29,7 +29,7 @@ std::string temperature_name(std::size_t number) { return formatted("temperature
 
 std::vector<SlabRow> rows_of(const Plan& plan, int stage) {
   std::vector<SlabRow> rows;
-  // First, since libraries ask for workspaces that are aligned as an allocation is.
+  // Scratch comes first, since libraries need workspaces with the alignment of an allocation.
   rows.push_back({"scratch", {plan.scratch_bytes()}, DType::u8});
   rows.push_back({activations, {plan.activation_bytes(stage)}, DType::u8});
   for (std::size_t rope = 0; rope < plan.model.ropes.size(); ++rope) {
@@ -160,13 +160,13 @@ void SharedState::fetch(Stream& stream, double deadline_seconds) const {
 
 namespace {
 
-/// Consecutive tokens of the batch, and where they go in a tensor of this rank.
+/// Consecutive tokens: offset in the batch, offset in a tensor of this rank, and length.
 struct Piece {
   std::int64_t from, to, length;
 };
 
-/// Calls body(piece) for the tokens of `count` context-parallel ranks from rank `first` on; in the
-/// tensor, those of one rank come after those of another.
+/// Calls body(piece) for the tokens of `count` context-parallel ranks from rank `first` on; the
+/// tensor has the tokens of one rank after those of the previous rank.
 template <class Body>
 void for_pieces(const Share& share, const Batch& batch, std::int64_t first, std::int64_t count,
                 const Body& body) {
@@ -187,14 +187,14 @@ void for_pieces(const Share& share, const Batch& batch, std::int64_t first, std:
 
 template <class T>
 void copy(const std::vector<T>& from, const Tensor& to, const Piece& piece) {
-  if (to.empty()) return;  // this stage has no use for it
+  if (to.empty()) return;  // this stage does not use the tensor
   assert(piece.to + piece.length <= to.numel());
   assert(piece.from + piece.length <= std::ssize(from));
   std::memcpy(to.as<T>() + piece.to, from.data() + piece.from,
               static_cast<std::size_t>(piece.length) * sizeof(T));
 }
 
-/// For each token the position where its document begins.
+/// Writes for each token the position at which its document begins.
 void find_first_positions(const std::vector<std::int32_t>& document, std::int64_t length,
                           const Tensor& to, const Piece& piece) {
   if (to.empty()) return;
@@ -210,7 +210,7 @@ void find_first_positions(const std::vector<std::int32_t>& document, std::int64_
   }
 }
 
-/// A row of the batch begins with its real positions.
+/// Writes 1 for the real positions, which come first in a row of the batch, and 0 for the others.
 void mark_real_queries(const Batch& batch, const Tensor& to, const Piece& piece) {
   if (to.empty()) return;
   assert(piece.to + piece.length <= to.numel());
@@ -293,7 +293,7 @@ void Feed::aim(const BatchTensors& to) {
 }
 
 void Feed::run(const Batch& batch, const Share& share, Stream& stream) {
-  // The device may still copy the micro-batch before.
+  // The device may still be copying the previous micro-batch.
   if (copied_.stream != nullptr) await(copied_, deadline_, [] { return "the copy of a batch"; });
   fill(0, batch, share);
   send(0, stream);

@@ -1,5 +1,4 @@
-// The memory of a rank's passes, copies of it on the host, the step state, and the copies of
-// batches.
+// The memory of a rank's passes, its copies on the host, the step state, and feeds for batches.
 #pragma once
 
 #include <cstdint>
@@ -18,57 +17,57 @@
 namespace trainctl {
 
 /// The activations and working memory of one rank, and the tensors that its layers keep on the
-/// host, allocated once: exactly as the plan says, for the steps with most micro-batches. Those
-/// with fewer have other places in it.
+/// host, allocated once: exactly as the plan says, for steps with the most micro-batches. Steps
+/// with fewer use other places in the same memory.
 class Buffers {
  public:
-  /// `plan` has stage number `stage`, and must outlive the buffers.
+  /// `stage` is the number of a stage of `plan`, which must outlive the buffers.
   Buffers(DeviceKind device, const Plan& plan, int stage);
-  /// From now on the places are those of `stage`, the same of Plan::smaller or of the plan itself.
+  /// From now on places are those of `stage`: this stage in the plan or in one of Plan::smaller.
   void lay_out(const StagePlan& stage);
-  /// From now on the rows of `view` are those of a micro-batch with `length` tokens of each
-  /// sequence, at the start of their places.
+  /// From now on the tensors of `view` are those of a micro-batch with sequences of `length`
+  /// tokens; each keeps its start.
   void set_length(int view, std::int64_t length);
   std::int64_t length(int view) const;  // seq_length until set
-  /// A row of the activation table, for a micro-batch in `view` (plan/schedule/activation_slots.h),
-  /// which has it. Empty for row -1.
+  /// The tensor of a row of the activation table for the micro-batch in `view`
+  /// (plan/schedule/activation_slots.h), which must have that row. Empty for row -1.
   Tensor at(int view, int row) const;
   DeviceKind device() const { return slab_.device(); }
   std::int64_t bytes() const { return slab_.bytes().numel(); }
   std::int64_t host_bytes() const { return host_.bytes().numel(); }
-  /// The context in which ops run on `stream`: the kernels of its device, and scratch_bytes().
+  /// The context of ops on `stream`: kernels of its device, and the plan's scratch memory.
   OpContext context(Stream& stream) const;
-  /// The tables of each RoPE form of the model: [positions, size] fp32, filled.
+  /// The table of each RoPE form of the model: [positions, size] fp32, filled.
   std::vector<Tensor> rope_tables() const;
   /// The table of each temperature of the model: [positions, head_dim] fp32, filled.
   std::vector<Tensor> temperature_tables() const;
 
  private:
   const Plan& plan_;
-  int number_;  // of the stage
+  int number_;  // number of the stage
   const StagePlan* stage_;
-  std::map<std::int64_t, std::vector<Shape>> shapes_;  // by length: see shapes_at
-  std::vector<std::int64_t> lengths_;                  // by view
+  std::map<std::int64_t, std::vector<Shape>> shapes_;  // result of shapes_at(), by sequence length
+  std::vector<std::int64_t> lengths_;                  // sequence length of each view
   Slab slab_;
   Slab host_;
 };
 
-// The step state (ops/context.h) where kernels read and write it, and the host's copy. On the
-// CPU they are one.
+// The step state (ops/context.h): the copy that kernels read and write, and the host's copy. On the
+// CPU there is a single copy.
 
 class SharedState {
  public:
   explicit SharedState(DeviceKind device);
 
-  /// As of the last fetch, with what the host has changed since. Not to be used between send and
-  /// fetch.
+  /// The host's copy: the values of the last fetch, with changes by the host. Not to be used
+  /// between send and fetch.
   StepState& host() const { return *host_; }
-  /// Memory of the device.
+  /// The copy that kernels use, in device memory.
   StepState* of_kernels() const { return kernels_; }
   /// Enqueues the copy of the host's values to the device.
   void send(Stream& stream) const;
-  /// Waits until everything on `stream` is done and its values are on the host. Throws Error{peer}
-  /// after twice the deadline: then a device waits for another rank.
+  /// Waits until everything on `stream` is done and the state is on the host. Throws Error{peer}
+  /// after twice the deadline, when a device probably waits for another rank.
   void fetch(Stream& stream, double deadline_seconds) const;
 
  private:
@@ -81,43 +80,43 @@ class SharedState {
 
 // Copies a micro-batch from the loader into the tensors that the kernels read.
 
-struct Share {                 // of a micro-batch
-  std::int64_t sequences = 0;  // that a replica works on
+struct Share {                 // the part of a micro-batch on a rank
+  std::int64_t sequences = 0;  // number that a replica works on
   std::int64_t replica = 0;
-  TokenPieces tokens{};          // which of their tokens each context-parallel rank has, for the
-                                 // rows of a batch as long as they are
-  std::int64_t rank = 0;         // this one
-  std::int64_t heads_ranks = 1;  // that exchange heads: each has the queries of all of them
+  TokenPieces tokens{};          // the tokens of each context-parallel rank; its seq_length is
+                                 // replaced by the length of a batch
+  std::int64_t rank = 0;         // this rank's number along cp
+  std::int64_t heads_ranks = 1;  // ranks that exchange heads; each has the queries of all
 };
 
 /// Fills the tensors of one pass.
 class Feed {
  public:
-  /// `to`: tensors of one device. Those that are empty have no use for the pass. run() throws
-  /// Error{peer} if the device has not taken the batch before within twice the deadline. A device
-  /// copies from one of `places` in the host's memory.
+  /// `to`: tensors of one device; empty ones are not filled. run() throws Error{peer} if the device
+  /// has not copied the previous batch within twice the deadline. `places`: host buffers per
+  /// tensor, from which a device copies.
   Feed(const BatchTensors& to, double deadline_seconds, int places = 1);
-  /// From now on into these, of no more elements than the first.
+  /// From now on fills `to`, with no more elements than the tensors of the constructor.
   void aim(const BatchTensors& to);
 
-  /// Copies the part of the batch that fits. With dataset_strategy full_batch a batch holds the
-  /// micro-batches of all replicas one after another; then only those of the share's replica are
-  /// copied. Work that is enqueued on `stream` afterwards finds the values; the batch is free
-  /// again.
+  /// Copies the share's part of the batch to the tensors. With dataset_strategy full_batch a batch
+  /// holds the micro-batches of all replicas one after another; only those of the share's replica
+  /// are copied. Work enqueued on `stream` afterwards finds the values; `batch` may be reused at
+  /// once.
   void run(const Batch& batch, const Share& share, Stream& stream);
-  /// Its two halves, for a device: into a place, from which nothing is copied now; and from
-  /// there.
+  /// The two halves of run() for a device: fill() writes the batch to a place that no copy is
+  /// reading, and send() enqueues the copy from that place to the device.
   void fill(int place, const Batch& batch, const Share& share);
   void send(int place, Stream& stream);
 
-  /// Bytes of its page-locked memory; 0 on the CPU.
+  /// Bytes of page-locked memory; 0 on the CPU.
   std::int64_t host_bytes() const { return copy_.bytes().numel(); }
 
  private:
   BatchTensors to_;
-  std::vector<BatchTensors> on_host_;  // by place; on the CPU the same as to_
+  std::vector<BatchTensors> on_host_;  // host tensors by place; on the CPU equal to to_
   Slab copy_;
-  Event copied_;  // from there
+  Event copied_;  // the last copy from on_host_
   double deadline_;
 };
 

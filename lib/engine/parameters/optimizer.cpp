@@ -36,8 +36,8 @@ UpdateConstants constants_of(const OptimizerConfig& config, const ParamSpec& spe
 
 }  // namespace
 
-/// Where the owned part of a parameter lies in the whole: every shard's pieces are equally long and
-/// equally far apart.
+/// The pieces of every shard are equally long and equally far apart, so the first two describe the
+/// place of all pieces in the whole parameter.
 RandomRounding rounding_of(const ParamSpec& spec, const Slice& owned, const Mesh& mesh,
                            std::int64_t rank) {
   const std::vector<ShardPiece> pieces = shard_pieces(spec, mesh, rank);
@@ -56,7 +56,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, con
     if (store.owned(i).length() == 0) continue;
     const ParamSpec& spec = at(store.table(), i);
     const OptimizerRow& row = row_of(spec.update);
-    if (row.by_matrix) continue;  // MatrixUpdate
+    if (row.by_matrix) continue;  // updated by MatrixUpdate
     Update one{.rule = row.rule,
                .parameter = flat(store.master(i)),
                .gradient = store.owned_gradient(i),
@@ -115,12 +115,12 @@ std::int64_t total(const std::vector<std::int64_t>& counts) {
   return sum;
 }
 
-/// The first elements of a buffer as a tensor of that shape, in `type`.
+/// The first elements of a buffer as a tensor of the given shape and type.
 Tensor begin_of(const Tensor& buffer, const Shape& shape, DType type) {
   return {buffer.data, shape, type, buffer.device};
 }
 
-/// How far a step goes along the orthogonal matrix of these sides.
+/// The factor of the orthogonal matrix in the update of a matrix of this shape.
 double scale_of(const MuonConfig& muon, double rows, double columns) {
   const double longer = std::max(rows, columns);
   if (muon.scale == "match_adamw") return muon.scale_factor * 0.2 * std::sqrt(longer);
@@ -132,8 +132,8 @@ double scale_of(const MuonConfig& muon, double rows, double columns) {
 }  // namespace
 
 struct MatrixUpdate::Matrix {
-  Tensor x;      // the stack, or where a part of it is copied to
-  Tensor apart;  // the stack from that part on; empty: x is the stack
+  Tensor x;      // the matrix, contiguous: the stack, or a copy of a part of it
+  Tensor apart;  // the stack from that part on; empty if x is the stack
   Calls<SquareSum> squares;
 };
 
@@ -141,7 +141,7 @@ struct MatrixUpdate::Round {
   MatrixRound plan;
   Calls<Update> directions, steps;
   std::vector<Matrix> matrices;  // of this rank's work
-  std::int64_t columns = 0;      // of its stack
+  std::int64_t columns = 0;      // columns of this rank's stack
 };
 
 struct MatrixUpdate::Places {
@@ -342,7 +342,7 @@ void MatrixUpdate::step(const OpContext& context) const {
 
 namespace {
 
-/// Random bits of their own, which do not depend on those that rounded the update of the step.
+/// A number for random bits that are independent of those that rounded the step's update.
 constexpr std::uint64_t scale_number = 0x7363616C65;
 
 std::vector<SlabRow> score_rows(const QkClip::Input& input) {
@@ -350,7 +350,7 @@ std::vector<SlabRow> score_rows(const QkClip::Input& input) {
   return {{"scores", Shape{input.plan.model.layers, input.plan.model.heads}, DType::i32}};
 }
 
-/// Space for one head of keys per head of queries, in every layer.
+/// Two factors for each head of keys; every layer has room for model.heads such pairs.
 std::vector<SlabRow> factor_rows(const QkClip::Input& input) {
   if (!input.optimizer.qk_clip_threshold) return {};
   return {{"factors", Shape{input.plan.model.layers, input.plan.model.heads, 2}, DType::f32}};
@@ -388,7 +388,7 @@ QkClip::QkClip(const Input& input)
   if (!scales.empty()) scales_.emplace(std::move(scales), &input.compute);
 }
 
-/// One for each stretch of a head's rows that this rank owns.
+/// One update for each contiguous range of a head's rows that this rank owns.
 std::vector<Update> QkClip::updates(const Input& input) const {
   std::vector<Update> scales;
   const ModelShape& model = input.plan.model;
@@ -429,7 +429,7 @@ std::vector<Update> QkClip::updates(const Input& input) const {
   return scales;
 }
 
-/// The keys of all ranks as the largest number of each head.
+/// Shares the integer keys of all ranks and sets largest_ to the maximum of each head.
 void QkClip::share_scores(Stream& host) {
   const std::int64_t heads = plan_->model.heads;
   const auto* own = on_host_.at("scores").as<std::int32_t>();
@@ -456,7 +456,7 @@ struct QkClip::Factors {
   float query = 1, key = 1;
 };
 
-/// Scores that are not finite are those of a step that updates nothing.
+/// Scores that are not finite give factors of 1, since their step updates nothing.
 QkClip::Factors QkClip::factors_of(std::int64_t layer, std::int64_t kv_head) const {
   const ModelShape& model = plan_->model;
   const std::int64_t group = model.heads / model.kind(layer).kv_heads;
@@ -489,7 +489,7 @@ void QkClip::step(const OpContext& context, Stream& host) {
 
 namespace {
 
-/// As the operation of the other parameters does, which is over by then.
+/// Adds the new biases to their average; the averages of all other parameters are complete by then.
 void take_into_average(const Tensor& biases, int parameter, const ParamStore& store) {
   const Tensor average = store.average(parameter);
   if (average.empty()) return;
@@ -541,14 +541,14 @@ GradNorm::GradNorm(const ParamStore& store, Group& everyone, double limit,
               .state = state};
 }
 
-/// The gradients that this rank owns, in the fewest pieces of memory. The gaps between gradients
-/// that are whole are 0.
+/// One part for each contiguous range of gradients that this rank owns. Gaps between whole
+/// gradients are 0, so a part may include them.
 std::vector<SquareSum> GradNorm::parts(const ParamStore& store) const {
   struct Piece {
     Tensor all, values;
     double* sum = nullptr;
     bool whole = false;
-    std::int64_t begin = 0;  // in `all`
+    std::int64_t begin = 0;  // offset in `all`
   };
   std::vector<Piece> pieces;
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
@@ -568,12 +568,12 @@ std::vector<SquareSum> GradNorm::parts(const ParamStore& store) const {
     return std::pair(a.all.data, a.begin) < std::pair(b.all.data, b.begin);
   });
   std::vector<SquareSum> made;
-  const void* memory = nullptr;  // of the last part
+  const void* memory = nullptr;  // buffer of the last part
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  bool whole = false;  // its last piece
+  bool whole = false;  // the last piece is a whole gradient
   for (const Piece& piece : pieces) {
-    if (piece.values.numel() == 0) {  // another rank's: not a gap
+    if (piece.values.numel() == 0) {  // owned by another rank, so not a gap of zeros
       whole = false;
       continue;
     }

@@ -21,45 +21,44 @@
 
 namespace trainctl {
 
-/// How the elements of an owned slice are rounded at random, whatever rank owns them.
+/// The random rounding of an owned slice; its bits do not depend on which rank owns an element.
 RandomRounding rounding_of(const ParamSpec& spec, const Slice& owned, const Mesh& mesh,
                            std::int64_t rank);
 
-/// Updates the parameters that are updated element by element. The arguments of the op are built
-/// once; a step only runs them.
+/// Updates the parameters whose update is element-wise. The arguments of the op are built once; a
+/// step only runs them.
 class Optimizer {
  public:
-  /// `store` has the parameters of `rank`. What a device needs is enqueued on `stream`.
+  /// `store` has the parameters of `rank`. Arguments are copied to a device on `stream`.
   Optimizer(const OptimizerConfig& config, const ParamStore& store, const StepState* state,
             const Mesh& mesh, std::int64_t rank, Stream& stream);
-  /// Reads learning rate, decay, bias corrections and clip coefficient from the step state.
+  /// Updates; learning rate, decay, bias corrections and clip coefficient come from the step state.
   void step(const OpContext& context) const;
-  /// Takes the parameters of this step, also those that others update, into the average of weights.
-  /// Not the biases by which experts are chosen, which move later (move_expert_biases).
+  /// Adds the parameters of this step, including those that other classes update, to the average of
+  /// weights. Expert biases are left out, since they move later (move_expert_biases).
   void average(const OpContext& context) const;
 
  private:
   void add_averages(const OptimizerConfig& config, const ParamStore& store, const StepState* state,
                     Stream& stream);
 
-  std::vector<Calls<Update>>
-      updates_;  // by rule; those that no parameter of this rank has are not there
+  std::vector<Calls<Update>> updates_;  // one entry for each update rule of this rank's parameters
   std::optional<Calls<Update>> averages_;
 };
 
-// The updates that need whole matrices (StagePlan::matrices): each rank makes the direction of what
-// it owns, workers make matrices of directions orthogonal, owners take the step. The order of every
-// sum depends on the shape of a matrix only: the layout changes no bit of it.
+// The updates that need whole matrices (StagePlan::matrices): each rank computes the direction of
+// its slices, workers make whole matrices of directions orthogonal, owners apply them. The order of
+// every sum depends only on a matrix's shape, so all layouts give bit-identical results.
 
 class MatrixUpdate {
  public:
   /// Collective: forms a group of the stage's ranks, used on the compute stream. `store` has the
-  /// parameters of the rank. Without such parameters nothing is allocated.
+  /// parameters of the rank. Allocates nothing without parameters of this kind.
   MatrixUpdate(const MuonConfig& muon, const Plan& plan, const ParamStore& store,
                const StepState* state, const DeviceWorld& world, Stream& stream);
   ~MatrixUpdate();
 
-  /// Reads what updates read. Collective.
+  /// Updates; reads the same values of the step state as Optimizer::step. Collective.
   void step(const OpContext& context) const;
   std::int64_t bytes() const { return memory_.bytes().numel(); }
 
@@ -69,7 +68,7 @@ class MatrixUpdate {
   struct Places;
   void add_updates(Round& round, const Places& places) const;
   void add_matrices(Round& round, const MatrixWork& work, Stream& stream) const;
-  /// Values that are sent to workers, and results.
+  /// The buffer of values sent to workers and of their results.
   Tensor wire() const;
   void fill_stack(const Round& round, const OpContext& context) const;
   void send_results(const Round& round, const OpContext& context) const;
@@ -86,18 +85,19 @@ class MatrixUpdate {
 // Clipping of queries and keys by their scores (Kimi Team 2025, "Kimi K2", section 2.1, QK-Clip).
 // After the update, where the largest score M of a head in the step exceeds the threshold,
 //   eta = threshold / M;  rows that make its queries *= eta^alpha, its keys *= eta^(1 - alpha)
-// with their biases. Heads that share keys have the largest M of them all. M is after the scale and
-// before a cap, over all micro-batches and ranks. Parameters with a rate of 0 stay as they are.
+// with their biases. Heads that share keys use the largest M among these heads. M is taken after
+// the scale and before a cap, over all micro-batches and ranks. Parameters with a rate of 0 do not
+// change.
 
 class QkClip {
  public:
-  /// Objects that it refers to must outlive it. Without a threshold nothing is allocated.
+  /// The referenced objects must outlive the QkClip. Without a threshold nothing is allocated.
   struct Input {
     const OptimizerConfig& optimizer;
     const Plan& plan;
     const ParamStore& store;
     const StepState* state;
-    Group& everyone;  // of host memory
+    Group& everyone;  // all ranks, on host memory
     std::int64_t rank;
     Stream& compute;
   };
@@ -106,21 +106,21 @@ class QkClip {
   bool on() const { return keys_.contains("scores"); }
   /// Pass::largest_scores; empty without a threshold.
   Tensor scores() const { return on() ? keys_.at("scores") : Tensor{}; }
-  /// As a step begins.
+  /// Sets the scores to 0 at the start of a step.
   void begin(Stream& stream) const {
     if (on()) stream.zero(scores());
   }
-  /// After the passes: brings the scores to the host. The caller waits for the stream.
+  /// Call after the passes: copies the scores to the host. The caller waits for the stream.
   void fetch(Stream& stream) const {
     if (on()) stream.copy(on_host_.at("scores"), scores());
   }
-  /// After the update and the wait. `host`: an inline stream of host memory. Collective.
+  /// Clips, after the update and the wait. `host`: an inline stream of host memory. Collective.
   void step(const OpContext& context, Stream& host);
-  /// [layers of the model, heads] the largest scores of the last step, of all ranks.
+  /// The largest scores of the last step over all ranks, [layers of the model, heads].
   std::span<const float> largest() const { return largest_; }
 
  private:
-  /// The factors of one head of keys: of its queries and of itself.
+  /// The factors for one head of keys and for the heads of queries that use it.
   struct Factors;
   std::vector<Update> updates(const Input& input) const;
   void share_scores(Stream& host);
@@ -131,20 +131,20 @@ class QkClip {
   Group* everyone_;
   std::int64_t rank_;
   Slab keys_;     // "scores" [layers, heads] i32
-  Slab factors_;  // "factors" [layers, heads of keys, 2] fp32, of the kernels
-  Slab on_host_;  // the same of both
-  std::vector<std::vector<std::int64_t>> layers_;  // of each stage
-  std::vector<std::int32_t> sent_, received_;      // keys, received by rank
+  Slab factors_;  // "factors" [layers, heads of keys, 2] fp32, device memory
+  Slab on_host_;  // copies of "scores" and "factors" on the host
+  std::vector<std::vector<std::int64_t>> layers_;  // layers of each stage
+  std::vector<std::int32_t> sent_, received_;      // integer keys; received_ by rank
   std::vector<float> largest_;
   std::optional<Calls<Update>> scales_;
 };
 
-// The biases that routers add to the scores of experts in the choice. No gradient reaches them.
+// The biases that routers add to scores when they choose experts. They have no gradient.
 
 /// At the end of a step: each bias that this rank updates rises by model.bias_rate if its expert
 /// was chosen less often than the mean of its layer, and falls by it if more often (Wang et al.
-/// 2024, algorithm 1). `sums` are Pass::router_sums, added up over all ranks. Numbers of choices
-/// are whole, so the result is the same on every layout.
+/// 2024, algorithm 1). `sums` are Pass::router_sums, added up over all ranks. Counts are integers,
+/// so the result is the same on every layout.
 void move_expert_biases(const ModelShape& model, const Tensor& sums, const ParamStore& store);
 
 // The norm of all gradients of the whole model after they are summed, and the verdict of the step:
@@ -168,8 +168,8 @@ class GradNorm {
   std::vector<SquareSum> parts(const ParamStore& store) const;
 
   Group& everyone_;
-  Slab sums_;   // [ranks, 2] f64: of all ranks
-  Tensor own_;  // [2] StepState::square_sums
+  Slab sums_;   // [ranks, 2] f64: square_sums of each rank
+  Tensor own_;  // [2] StepState::square_sums of this rank
   Calls<SquareSum> parts_;
   StepVerdict verdict_;
 };

@@ -168,7 +168,7 @@ Tensor ParamStore::host_block(int block) const {
 Tensor ParamStore::part_of(const std::string& buffer, std::int64_t begin, int parameter,
                            const Slice& part) const {
   const Tensor all = slab_.at(buffer);
-  if (part.length() == 0) return all.slice(0, 0);  // has no place
+  if (part.length() == 0) return all.slice(0, 0);  // an empty part has no place
   const Tensor values = all.slice(begin, begin + part.length());
   const Shape& shape = at(table(), parameter).shape;
   return part.length() == shape.numel() ? values.view(shape) : values;
@@ -257,7 +257,7 @@ std::uint64_t hash_values(const Tensor& values, std::uint64_t hash) {
       hash);
 }
 
-/// Which of `ranks` do not have the hash of the first.
+/// The ranks whose hash differs from that of the first rank.
 std::string who_differs(const std::vector<std::uint64_t>& hashes, const std::vector<int>& ranks) {
   std::string names;
   for (std::size_t i = 1; i < hashes.size(); ++i) {
@@ -301,7 +301,7 @@ ReplicaCheck::ReplicaCheck(const Plan& plan, const ParamStore& store, World& wor
     by_ranks[holders_of(store.table()[static_cast<std::size_t>(i)], plan.mesh, world.rank())]
         .push_back(i);
   }
-  // Every rank makes its groups in the order of their ranks, so nobody waits in a circle.
+  // Every rank forms its groups in the same order, which avoids a deadlock.
   for (auto& [ranks, parameters] : by_ranks) {
     if (ranks.size() == 1) continue;
     shared_.push_back({ranks, parameters, world.group("replicas", ranks)});
@@ -341,14 +341,14 @@ namespace {
 
 enum Tag : int { request_tag = 1, part_tag };
 
-constexpr std::int64_t no_more = -1;     // the request that ends all
-constexpr std::int64_t still_here = -2;  // and one that asks for nothing
+constexpr std::int64_t no_more = -1;     // the request that ends the exchange
+constexpr std::int64_t still_here = -2;  // a sign that rank 0 still works
 
 constexpr std::chrono::milliseconds between_signs{200};
 
 }  // namespace
 
-/// The thread that tells the others that the one which made it still works.
+/// A thread of rank 0 that tells the other ranks that rank 0 still works.
 class WholeParams::Signs {
  public:
   Signs(Group& everyone, double deadline)
@@ -379,7 +379,7 @@ class WholeParams::Signs {
     }
   }
 
-  /// False if another rank is lost: the next wait for it says so.
+  /// Sends every rank a sign. False if one is lost; the next wait for that rank reports it.
   bool tell() {
     try {
       std::int64_t sign = still_here;
@@ -421,7 +421,7 @@ WholeParams::WholeParams(const Plan& plan, const ParamStore& store, Group& every
 
 WholeParams::~WholeParams() = default;
 
-/// Where several ranks own the same values, one of these ranks gives them.
+/// Lists the parts of each parameter; one of the ranks that own the same values supplies them.
 void WholeParams::find_parts() {
   for (int rank = 0; rank < everyone_.size(); ++rank) {
     const StagePlan& stage = plan_.stage_of(rank);
@@ -464,7 +464,7 @@ const ParamSpec& WholeParams::spec_of(const Part& part) const {
   return at(plan_.stage_of(part.rank).parameters, part.index);
 }
 
-/// `values`: what the part's rank owns of its share, as it is kept.
+/// Writes a part to its place in `whole`. `values`: the part in the type of its masters.
 void WholeParams::place(const Part& part, const Tensor& values, const Tensor& whole) const {
   for (const ShardPiece& piece : pieces_in(spec_of(part), plan_.mesh, part.rank, part.owned)) {
     const Tensor kept = values.view({values.numel()});

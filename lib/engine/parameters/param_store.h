@@ -1,5 +1,5 @@
-// Owns parameters, gradients and optimizer state of one rank in flat buffers, as the plan places
-// them (plan/ownership/parameter_places.h): the masters and the optimizer's values of what the
+// Owns parameters, gradients and optimizer state of one rank in flat buffers, placed as the plan
+// says (plan/ownership/parameter_places.h): the masters and optimizer values of the parts that the
 // rank updates, and the weights that its layers read. Layers get views; optimizer, exchanges,
 // checkpoints and export iterate over the parameter table.
 #pragma once
@@ -29,16 +29,16 @@ class ParamStore {
   struct Contents {
     DType compute = DType::f32;
     DType sums = DType::f32;                     // type of gradients that are summed repeatedly
-    const OptimizerConfig* optimizer = nullptr;  // whose values are kept; nullptr: none
-    bool training = true;                        // false: no gradients
-    bool begun_by_products = false;  // begin_gradients leaves some to their first products
-    OwnershipTable ownership{};      // of this rank; empty: it owns every parameter
+    const OptimizerConfig* optimizer = nullptr;  // whose state is stored; no state if null
+    bool training = true;                        // whether gradients are stored
+    bool begun_by_products = false;              // some gradients are first written by products
+    OwnershipTable ownership{};                  // this rank's ownership; all parameters if empty
   };
-  /// The parameters of `stage`, which must outlive the store. The optimizer is only read here.
+  /// `stage` must outlive the store; contents.optimizer is read only by the constructor.
   ParamStore(DeviceKind device, const StagePlan& stage, const Contents& contents);
 
-  /// Initialises what this rank owns from (seed, name of the parameter, index of the element in the
-  /// whole parameter): the values are the same for every mesh.
+  /// Initialises the parts that this rank owns from (seed, name of the parameter, index of the
+  /// element in the whole parameter): the values are the same for every mesh.
   void initialise(const OpContext& context, std::uint64_t seed, const Mesh& mesh,
                   std::int64_t rank);
   /// Rounds the owned masters to the weights, where these stay on the rank and are not themselves
@@ -49,8 +49,8 @@ class ParamStore {
   int index_of(const std::string& name) const { return index_.at(name); }
   const OwnershipTable& ownership() const { return contents_.ownership; }
 
-  /// The weight for a layer. Its gradient is the memory that products are added to. Valid while the
-  /// store lives.
+  /// The weight for a layer, valid while the store lives. Products are added to the memory of its
+  /// gradient.
   Weight weight(const std::string& name);
   /// The weight that the layer reads, whole. The weight of a block that is freed exists only while
   /// the block is gathered.
@@ -60,7 +60,7 @@ class ParamStore {
   /// The weights of a block that is a bucket split into equal slices, flat, in the compute type.
   Tensor block_weights(int block) const;
 
-  /// All weights of a block that is freed, as bytes, and their place on the host.
+  /// All weights of a block that is freed, as bytes: on the device, and their copy on the host.
   Tensor block_bytes(int block) const;
   Tensor host_block(int block) const;
   std::int64_t host_bytes() const { return places_.host_bytes; }
@@ -75,10 +75,10 @@ class ParamStore {
   /// The owned part of the weight in 16 bits, flat; empty if the weight is the master or does not
   /// stay.
   Tensor rounded(int parameter) const;
-  /// The optimizer's values number `state` (kept_states) of the owned part, flat; empty if there
-  /// is none.
+  /// Value number `state` (as in kept_states) that the optimizer keeps for the owned part, flat;
+  /// empty if there is none.
   Tensor state(int parameter, int state) const;
-  /// The average of the owned part, flat, fp32; empty if none is kept.
+  /// The average of the owned part, flat, fp32; empty if no average is kept.
   Tensor average(int parameter) const;
   double average_decay() const { return average_decay_; }
   /// Sets the averages to the masters. Waits until that is done.
@@ -93,18 +93,18 @@ class ParamStore {
   Tensor made_gradient(int parameter) const;
   /// The gradients of a bucket, including the gaps between them.
   Tensor made_bucket(int bucket) const;
-  /// Whether a bucket is summed repeatedly: what is made then moves to where the sum is.
+  /// Whether the parameter's bucket is summed repeatedly, so that its sums have their own buffer.
   bool repeats(int parameter) const { return place(parameter).repeated; }
-  /// Where gradients are made, in fp32.
+  /// The buffer in which layers accumulate gradients, in fp32.
   Tensor made_gradients() const { return slab_.at("gradients"); }
-  /// As a step begins: sets them to 0, except those that their first product writes.
+  /// At the start of a step: zeroes the gradients, except those that their first product writes.
   void begin_gradients(Stream& stream);
-  /// The memory that gradient(parameter) is part of.
+  /// The buffer that contains gradient(parameter).
   Tensor summed_gradients(int parameter) const {
     return slab_.at(repeats(parameter) ? "sums" : "gradients");
   }
 
-  /// Names of existing buffers: "weights", "masters", "gradients", "sums", "state0" to "state2".
+  /// The size of a buffer or 0: "weights", "masters", "gradients", "sums", "state0" to "state2".
   std::int64_t bytes(const std::string& buffer) const {
     return slab_.contains(buffer) ? slab_.at(buffer).bytes() : 0;
   }
@@ -124,12 +124,12 @@ class ParamStore {
   ParameterPlaces places_;
   StatePlaces states_;
   Slab slab_;
-  Slab host_;                                    // weights that are there between their uses
-  std::vector<std::vector<DType>> state_types_;  // by parameter
-  double average_decay_ = 0;                     // 0: no average is kept
+  Slab host_;                                    // freed weights between their uses
+  std::vector<std::vector<DType>> state_types_;  // types of the kept states, by parameter
+  double average_decay_ = 0;                     // no average is kept if 0
   std::unordered_map<std::string, int> index_;
-  std::deque<bool> has_values_;  // by parameter: Weight::has_values
-  std::vector<Slice> zeroed_;    // of the made gradients: not those that products begin
+  std::deque<bool> has_values_;  // Weight::has_values, by parameter
+  std::vector<Slice> zeroed_;    // ranges of gradients that begin_gradients zeroes
 };
 
 /// The place of this rank's owned part in a tensor of a whole parameter.
@@ -139,8 +139,8 @@ inline Tensor part_in(const Tensor& whole, const Slice& part) {
 
 // Checks that the ranks that hold the same part of a parameter have the same values: data-parallel
 // replicas, tensor-parallel ranks that hold a whole parameter or share key and value heads, and the
-// two copies of a tied embedding. Compared are the weights, as far as they stay on the ranks, and
-// the masters of what each of these ranks updates.
+// two copies of a tied embedding. It compares the weights that stay on the ranks, and the masters
+// that each of these ranks updates.
 
 class ReplicaCheck {
  public:
@@ -164,18 +164,18 @@ class ReplicaCheck {
 /// All ranks, ascending, that hold the same elements of `parameter` as `rank`.
 std::vector<int> holders_of(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
 
-// The whole model on rank 0, parameter by parameter, from the masters that all ranks own; for
-// export.
+// Gathers the whole model on rank 0, parameter by parameter, from the masters that all ranks own;
+// for export.
 
-/// Rank 0 asks for one parameter after the other; meanwhile all others give their parts. So no rank
+/// Rank 0 requests one parameter after the other, and the other ranks send their parts. So no rank
 /// holds more than its own parameters and one whole one. Uses only messages. The work of rank 0 on
-/// a parameter may last longer than the others may wait: a thread of rank 0 tells them several
+/// a parameter may last longer than the other ranks wait: a thread of rank 0 tells them several
 /// times per second that it still works. If a disk or a server does not answer rank 0
 /// (while_others_wait), its process ends with ExitCode::io.
 class WholeParams {
  public:
-  /// `everyone`: the group of all ranks, of host memory, which nobody else uses meanwhile. `work`:
-  /// host memory to use; what is missing there is allocated. All arguments must outlive this
+  /// `everyone`: the group of all ranks on host memory, used by no other object meanwhile. `work`:
+  /// host memory to use; more is allocated if it is too small. All arguments must outlive this
   /// object, which rank 0 makes and uses on one thread.
   WholeParams(const Plan& plan, const ParamStore& store, Group& everyone, double deadline_seconds,
               std::span<std::byte> work = {});
@@ -186,10 +186,10 @@ class WholeParams {
   /// On rank 0: a whole parameter by its name, with the vocabulary's padding, in fp32 host memory;
   /// valid until the next call. Throws Error{peer} if a part does not come within the deadline.
   Tensor get(const std::string& name);
-  /// On rank 0: lets the others go on. The last call.
+  /// On rank 0, the last call: ends give() on the other ranks.
   void end();
-  /// On the other ranks: gives parts until rank 0 ends. Throws Error{peer} if it says nothing
-  /// within the deadline.
+  /// On the other ranks: sends parts until rank 0 calls end(). Throws Error{peer} if rank 0 sends
+  /// nothing within the deadline.
   void give();
 
   /// The unused part of `work`.
@@ -208,13 +208,13 @@ class WholeParams {
   const ParamStore& store_;
   Group& everyone_;
   double deadline_;
-  std::map<std::string, std::vector<Part>> parameters_;  // rank 0
+  std::map<std::string, std::vector<Part>> parameters_;  // the parameters by name, on rank 0
   Stream stream_{DeviceKind::cpu, "gather", Stream::Mode::run_inline};
-  Slab own_;         // where `work` is too small
+  Slab own_;         // memory that `work` lacks
   Tensor whole_;     // [elements of the largest parameter]
   Tensor received_;  // [elements of the largest part of another rank]
   std::span<std::byte> rest_;
-  std::unique_ptr<Signs> signs_;  // of rank 0, where there are others
+  std::unique_ptr<Signs> signs_;  // thread on rank 0, if there are other ranks
 };
 
 }  // namespace trainctl

@@ -19,11 +19,11 @@ namespace trainctl {
 
 class GroupMap {
  public:
-  /// They are used on the stream of gradients.
+  /// The groups are used on the gradient stream.
   GroupMap(const DeviceWorld& world, TrafficPurpose purpose) : world_(world), purpose_(purpose) {}
 
-  /// The ranks that hold the same share of the parameters as `rank` and see other data; the
-  /// parameters are those of experts, or all others.
+  /// The ranks that hold the same share of the parameters as `rank` and see other data, for the
+  /// parameters of experts or for all others.
   Group* of_replicas(const Mesh& mesh, std::int64_t rank, bool experts) {
     return over(replicas_kind(mesh, experts), replica_ranks(mesh, rank, experts));
   }
@@ -32,7 +32,7 @@ class GroupMap {
   /// collective over these ranks.
   Group* over(GroupKind kind, const std::vector<int>& ranks) {
     if (ranks.size() == 1) return nullptr;
-    // These ranks under another name are another group: traffic is counted by name.
+    // The kind is part of the key, since traffic is counted by the name of the group.
     std::unique_ptr<Group>& group = groups_[{kind, ranks}];
     if (!group) group = world_.group(group_name(purpose_, kind), ranks, {.lane = Lane::gradients});
     return group.get();
@@ -46,7 +46,7 @@ class GroupMap {
 
 namespace {
 
-/// Calls visit(its place in the buffer, values of the tensor) for each rank's part of each tensor.
+/// Calls visit(rank, place in the buffer, values) for each rank's part of each tensor.
 template <class Visit>
 void for_each_part(std::span<const Divided> tensors, const Tensor& buffer, int ranks, Visit visit) {
   std::int64_t end = 0;
@@ -80,7 +80,7 @@ void enqueue(std::span<const Move> moves, const OpContext& ops) {
 
 Packed pack_scatter(std::span<const Divided> tensors, const Tensor& buffer, int ranks, int rank) {
   Packed packed{.all = places_of(tensors, buffer, ranks, rank), .in = {}, .out = {}};
-  if (tensors.size() == 1) {  // its parts lie one after the other as it is
+  if (tensors.size() == 1) {  // the parts of a single tensor are already in order
     packed.in.push_back({packed.all.whole, tensors[0].whole});
     packed.out.push_back({tensors[0].part, packed.all.part});
     return packed;
@@ -114,7 +114,7 @@ std::int64_t max_copies(const StagePlan& stage) {
   return most;
 }
 
-/// Neighbouring tensor-parallel ranks that hold the same key and value heads.
+/// The neighbouring tensor-parallel ranks that hold the same key and value heads as `rank`.
 std::vector<int> copies_of(const Plan& plan, std::int64_t rank) {
   const std::int64_t copies = max_copies(plan.stage_of(rank));
   const std::vector<int> tp = plan.mesh.group(rank, Axis::tp);
@@ -129,7 +129,7 @@ std::unique_ptr<Group> embedding_group(const Plan& plan, const DeviceWorld& worl
   return world.group(group_name(TrafficPurpose::gradients, embedding_kind), homes, lane);
 }
 
-/// Where gradients lie on their way, for one sum at a time.
+/// The buffer in which gradients are packed for one sum at a time.
 std::vector<SlabRow> packed_gradient_rows(const Plan& plan, const StagePlan& stage,
                                           const OwnershipTable& table) {
   const std::int64_t most = packed_gradients(plan, stage, table);
@@ -141,8 +141,8 @@ Divided undivided(const Tensor& gradient) { return {flat(gradient), flat(gradien
 
 }  // namespace
 
-/// Gradients that are reduce-scattered over one group, and whose result is summed over another;
-/// a group is null if it would have one rank. Packed gradients are copied there and back.
+/// A reduce-scatter of gradients over `scatter`, and a sum of the result over `group`; a group is
+/// null if it would have one rank. Packed gradients are copied in before and out after.
 struct GradSync::Sum {
   Group* scatter = nullptr;
   Group* group = nullptr;
@@ -152,9 +152,9 @@ struct GradSync::Sum {
 
 struct GradSync::Pending {
   std::vector<Sum> sums;
-  std::vector<Sum> shared;  // of the tied embedding, on the stages that hold it
-  std::vector<Move> kept;   // of a repeated sum: this rank's parts, to where they are added up
-  Tensor made;              // of a repeated sum: the slot
+  std::vector<Sum> shared;  // sums of the tied embedding, on the stages that hold it
+  std::vector<Move> kept;   // adds this rank's parts to earlier sums, for a repeated sum
+  Tensor made;              // the slot with the made gradients of a repeated sum
   Event done;
 };
 
@@ -315,21 +315,21 @@ std::vector<SlabRow> packed_parameter_rows(const Plan& plan, const StagePlan& st
 struct ParamSync::Gather {
   Group* group = nullptr;
   Divided values;
-  std::vector<Move> in, out;  // for weights that travel together
+  std::vector<Move> in, out;  // copies for weights packed in one buffer
 };
 
 struct ParamSync::Send {
   Group* group = nullptr;
-  int owner = 0;  // rank within it
+  int owner = 0;  // rank in the group
   Tensor whole;
 };
 
 struct ParamSync::Block {
-  std::vector<Move> own;  // masters to their places in a block that does not stay
+  std::vector<Move> own;  // copies of masters to their places in a block that does not stay
   std::vector<Gather> gathers;
   std::vector<Send> sends;
-  Tensor here, host;        // of a block from the host
-  bool host_knows = false;  // since the last update
+  Tensor here, host;        // weights of a block that is kept on the host
+  bool host_knows = false;  // the host has the weights of the last update
   Event done;
 };
 
@@ -378,8 +378,8 @@ Tensor ParamSync::packed(std::int64_t elements, DType type) const {
   return {all.data, Shape{elements}, type, all.device};
 }
 
-/// The whole stretch, and the weights of another type on their own: of these each rank sends as
-/// many as any has.
+/// Gathers the block's weights as one range. Weights of another type are gathered separately, each
+/// rank's share padded to the largest one.
 void ParamSync::add_slices(Block& block, const Plan& plan, const ParamStore& store, int number,
                            Group& replicas) {
   const GatherBlock& planned = at(stage_.gathers, number);

@@ -27,15 +27,15 @@ void enqueue(std::span<const Move> moves, const OpContext& ops);
 /// Flat values divided into `ranks` equal parts; each rank of a group receives or supplies one.
 struct Divided {
   Tensor whole;
-  Tensor part;  // this rank's
+  Tensor part;  // this rank's part
 };
 
 /// Places for several parameters in one buffer, ordered as a call over a group needs them: the
-/// parts of rank 0, one of each tensor, then those of rank 1 and so on. `buffer` must hold all of
-/// them.
+/// parts of rank 0, one of each tensor, then those of rank 1 and so on. `buffer` must have room for
+/// all parts.
 struct Packed {
   Divided all;
-  std::vector<Move> in, out;  // before sending, and after receiving
+  std::vector<Move> in, out;  // copies before sending; copies after receiving
 };
 
 /// For a reduce-scatter: everything is copied in, the rank's own parts are copied out.
@@ -46,11 +46,12 @@ Packed pack_gather(std::span<const Divided> tensors, const Tensor& buffer, int r
 class GroupMap;
 
 // Sums gradient buckets over the ranks that hold the same parameters, on a communication stream
-// during the backward pass: partial ones over tensor-parallel ranks first (plan/tables/params.h,
-// gradient_sum), then the bucket over its replicas, or by reduce-scatters where the optimizer's
-// state is divided (plan/ownership/): a rank then has the sums of its slices. A bucket that is
-// summed repeatedly is made in a slot: each sum is added to those before it, perhaps rounded, and
-// leaves the slot at 0. Without gradient_fp32_sync, gradients travel in the compute type.
+// during the backward pass: first partial gradients over tensor-parallel ranks
+// (plan/tables/params.h, gradient_sum), then the bucket over its replicas. Where the optimizer's
+// state is divided (plan/ownership/), reduce-scatters give a rank the sums of its slices. A bucket
+// that is summed repeatedly is made in a slot: each sum is added to those before it, perhaps
+// rounded, and leaves the slot at 0. Without gradient_fp32_sync, gradients travel in the compute
+// type.
 
 class GradSync {
  public:
@@ -67,7 +68,7 @@ class GradSync {
   void reduce_embedding(int bucket, Stream& compute);
   /// The size of the buffer in which gradients are packed.
   std::int64_t bytes() const { return packed_.bytes().numel(); }
-  /// `compute` continues only after the bucket's sums.
+  /// Makes `compute` wait for the bucket's sums.
   void wait(int bucket, Stream& compute, double deadline_seconds);
 
   /// The stream of the sums; other exchanges among the same ranks may use it too.
@@ -86,7 +87,7 @@ class GradSync {
   void add_kept(Pending& pending, const ParamStore& store, const Bucket& bucket) const;
   void start(const std::vector<Sum>& sums, Stream& compute);
 
-  std::unique_ptr<GroupMap> groups_;  // of replicas
+  std::unique_ptr<GroupMap> groups_;  // groups of replicas
   std::unique_ptr<Group> tp_;
   std::unique_ptr<Group> copies_;     // tensor-parallel ranks that hold the same k and v
   std::unique_ptr<Group> embedding_;  // the first and the last stage; null on stages between them
@@ -100,9 +101,9 @@ class GradSync {
 // Gathers the weights of parameters that other ranks have updated, block by block
 // (plan/gradients/gathers.h), on the communication stream, in the types in which layers read them:
 // rows and slices of buckets are gathered among the ranks that share a copy of their optimizer
-// state, dealt parameters are broadcast by their owners. Blocks that stay are gathered as a step
-// begins, others for each use: from ranks, or from the host on a queue of its own. Code that reads
-// weights between two steps must gather them first.
+// state, dealt parameters are broadcast by their owners. Blocks that stay are gathered at the start
+// of a step, other blocks before each use: from ranks, or from the host on a separate queue. Code
+// that reads weights between two steps must gather them first.
 
 class ParamSync {
  public:
@@ -116,7 +117,7 @@ class ParamSync {
   void start(int block, Stream& compute);
   /// The size of the buffer that gathered weights arrive in.
   std::int64_t bytes() const { return packed_.bytes().numel(); }
-  /// The context's stream continues after the gathers.
+  /// Makes the context's stream wait for the gathers of the block.
   void wait(int block, const OpContext& context, double deadline_seconds);
 
   /// Call when masters have changed: the weights that other ranks update are now outdated here.
@@ -132,8 +133,8 @@ class ParamSync {
                   Group& replicas);
   void add_rows(Block& block, const Plan& plan, const ParamStore& store,
                 const GatherBlock& planned);
-  /// Used by `start` for a block from the host: the first time after an update the block is built
-  /// from the masters and copied there; later it is copied back.
+  /// Starts a block that is kept on the host: the first call after an update copies this rank's
+  /// weights to the host, later calls copy them back.
   void bring(Block& block);
   Tensor packed(std::int64_t elements, DType type) const;
 

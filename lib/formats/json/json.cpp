@@ -18,11 +18,11 @@
 
 namespace trainctl {
 
-// The parts of the JSON document; each writes its own keys into the root object.
+// Functions that each write some keys of the root object of the JSON document.
 
 namespace {
 
-/// Null where there is no value.
+/// Writes a value, or null if there is none.
 void write_optional(JsonText& json, std::string_view key, const std::optional<double>& value) {
   json.key(key);
   if (value) {
@@ -51,7 +51,7 @@ void write_kind(JsonText& json, const PrintInput& input, const std::string& kind
   }
 }
 
-/// "groups", all of them or those of one rank.
+/// Writes "groups": all groups, or those of one rank.
 void write_groups(JsonText& json, const PrintInput& input, const std::vector<std::string>& kinds) {
   json.key("groups").open_object();
   for (const std::string& kind : kinds) write_kind(json, input, kind);
@@ -75,7 +75,7 @@ std::string print_groups_json(const PrintInput& input, const std::string& kind) 
 
 namespace {
 
-/// Compute and messages; the rest is in the refined rows.
+/// Whether a row is always listed: compute and messages are, other rows only in refined lists.
 bool is_listed(const Action& row) {
   switch (row.kind) {
     case ActionKind::forward:
@@ -120,7 +120,7 @@ void write_rank(JsonText& json, const Plan& plan, int stage, bool with_rows) {
   json.close();
 }
 
-/// "stages" and "schedule".
+/// Writes "stages" and "schedule".
 void write_stages(JsonText& json, const Plan& plan) {
   json.key("stages").open_array();
   for (int stage = 0; stage < plan.map.stages; ++stage) {
@@ -169,7 +169,7 @@ std::vector<std::int64_t> dims_of(const Shape& shape) {
   return dims;
 }
 
-/// Per axis of the factorisation that the parameter lies in: the dim that is cut, or "whole".
+/// Writes for each axis that applies to the parameter the dimension that it divides, or "whole".
 void write_layout(JsonText& json, const ParamSpec& row) {
   json.key("layout").open_object(one_line);
   for (const auto& [name, axis] : public_axes()) {
@@ -229,7 +229,7 @@ void write_parameter(JsonText& json, const Plan& plan, const ParameterPlace& pla
   json.close();
 }
 
-/// "parameters", "buckets", "activations", "communication".
+/// Writes "parameters", "buckets", "activations" and "communication".
 void write_parameters(JsonText& json, const PrintInput& input) {
   json.key("parameters").open_array();
   for (int stage = 0; stage < input.plan.map.stages; ++stage) {
@@ -242,7 +242,7 @@ void write_parameters(JsonText& json, const PrintInput& input) {
   json.close();
 }
 
-/// "optimizer_groups", where there are some.
+/// Writes "optimizer_groups" if the configuration has any.
 void write_optimizer_groups(JsonText& json, const PrintInput& input) {
   if (input.config == nullptr) return;
   const std::vector<GroupRow> rows = group_rows(input.plan, input.config->optimizer);
@@ -262,7 +262,7 @@ void write_optimizer_groups(JsonText& json, const PrintInput& input) {
   json.close();
 }
 
-/// "matrices", where some are updated whole.
+/// Writes "matrices" if some matrices are updated as a whole.
 void write_matrices(JsonText& json, const Plan& plan) {
   const std::vector<MatrixRow> rows = matrix_rows(plan);
   if (rows.empty()) return;
@@ -406,7 +406,7 @@ void write_seconds(JsonText& json, const SecondsSearch& found) {
   json.close();
 }
 
-/// "search", where something was searched.
+/// Writes "search" if a layout was searched.
 void write_search(JsonText& json, const PrintInput& input) {
   if (input.search == nullptr) return;
   const SearchReport& report = *input.search;
@@ -423,7 +423,7 @@ void write_search(JsonText& json, const PrintInput& input) {
   json.close();
 }
 
-/// An object for each layer that recomputes some of its activations or keeps some on the host.
+/// Writes an object for each layer that recomputes or offloads some of its activations.
 void write_recompute_layers(JsonText& json, const Plan& plan) {
   json.key("recompute_layers").open_array();
   for (int stage = 0; stage < plan.map.stages; ++stage) {
@@ -444,7 +444,7 @@ void write_recompute_layers(JsonText& json, const Plan& plan) {
   json.close();
 }
 
-/// "memory" and "memory_models".
+/// Writes "memory" and "memory_models".
 void write_memory(JsonText& json, const PrintInput& input) {
   const Plan& plan = input.plan;
   json.key("memory").open_array();
@@ -453,7 +453,7 @@ void write_memory(JsonText& json, const PrintInput& input) {
     json.open_object(JsonText::Form::one_line);
     json.member("stage", stage);
     for (const auto& [name, bytes] : memory_rows(memory)) json.member(name, bytes);
-    if (!memory.on_cuda) {  // a terminal is spared these rows
+    if (!memory.on_cuda) {  // the terminal does not show these rows
       json.member("library", memory.library);
       json.member("communicators", memory.communicators);
     }
@@ -475,7 +475,7 @@ void write_memory(JsonText& json, const PrintInput& input) {
   json.close();
 }
 
-/// "recompute_layers" and "recompute_forms".
+/// Writes "recompute_layers" and "recompute_forms".
 void write_recompute_forms(JsonText& json, const PrintInput& input) {
   write_recompute_layers(json, input.plan);
   if (input.config == nullptr) return;
@@ -543,7 +543,7 @@ void write_kinds(JsonText& json, const Plan& plan) {
   json.close();
 }
 
-/// Without a configuration, the layers with experts are told by first_dense_layers alone.
+/// Writes the model. Without a configuration, first_dense_layers tells which layers have experts.
 void write_model(JsonText& json, const PrintInput& input) {
   const Plan& plan = input.plan;
   const ModelShape& model = plan.model;
@@ -574,7 +574,7 @@ void write_model(JsonText& json, const PrintInput& input) {
   json.close();
 }
 
-/// One rank has everything: then all are whole.
+/// Writes the splits of operators; all are "whole" with a single tensor-parallel rank.
 void write_splits(JsonText& json, const Plan& plan) {
   const bool alone = plan.mesh.tp == 1;
   const auto layers = [&](const std::string& text) { return alone ? "whole" : text; };
@@ -633,7 +633,7 @@ void write_ledgers(JsonText& json, const std::vector<Ledger>& ledgers) {
   json.close();
 }
 
-/// Null where the config has no rates to take it from.
+/// Writes the time estimate, or null if the configuration has no rates for it.
 void write_time(JsonText& json, const PrintInput& input) {
   const std::optional<TimeEstimate>& time = input.plan.time;
   json.key("time");
@@ -654,7 +654,7 @@ void write_time(JsonText& json, const PrintInput& input) {
   json.close();
 }
 
-/// Empty without a ramp.
+/// Writes the rows of a batch ramp; an empty list without a ramp.
 void write_ramp(JsonText& json, const Plan& plan) {
   json.key("ramp").open_array();
   const std::vector<RampRow> rows = plan.ramp.size() > 1 ? ramp_rows(plan) : std::vector<RampRow>{};
@@ -671,7 +671,7 @@ void write_ramp(JsonText& json, const Plan& plan) {
   json.close();
 }
 
-/// {step, learning_rate, weight_decay} on one line each.
+/// Writes objects {step, learning_rate, weight_decay}, one per line.
 void write_rates(JsonText& json, const std::vector<RatePoint>& points) {
   json.open_array();
   for (const RatePoint& point : points) {

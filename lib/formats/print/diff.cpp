@@ -16,7 +16,7 @@ namespace trainctl {
 
 namespace {
 
-/// Lists every value by its path.
+/// A visitor that lists every value with its path.
 struct Flattener {
   std::vector<std::pair<std::string, std::string>>& out;
 
@@ -59,7 +59,7 @@ struct Section {
 };
 struct Change {
   std::string name;
-  std::string before;  // "none" where there was no such value
+  std::string before;  // "none" if there was no value
   std::string after;
 };
 
@@ -172,7 +172,7 @@ std::vector<Section> sections_of(const PrintInput& input) {
           {"hash", {{"plan", hex_text(input.plan.hash)}}}};
 }
 
-/// In the order of `before`; what only `after` has comes behind.
+/// The changes in the order of `before`, then the values that only `after` has.
 std::vector<Change> changes_of(const Section& before, const Section& after) {
   std::map<std::string, std::string> left;
   for (const Value& value : after.values) left[value.name] = value.text;

@@ -1,6 +1,6 @@
-// A plan in forms for people and programs: tables, JSON (docs/plan-json.md), one page of HTML, and
-// the differences between two plans. Everything is text made from the plan alone; no file is
-// written. The sources of this room, json and web have the sections.
+// Forms of a plan for people and programs: tables, JSON (docs/plan-json.md), one page of HTML, and
+// the differences between two plans. All are text made from the plan alone; no file is written. The
+// sources in print, json and web have the sections.
 #pragma once
 
 #include <cstdint>
@@ -17,61 +17,61 @@
 
 namespace trainctl {
 
-/// Which memory models are shown next to the plan's own estimate.
+/// The memory models shown together with the plan's own estimate.
 enum class MemoryModels : std::uint8_t { own, megatron, megatron_0_15, korthikanti, all };
 
 struct PrintInput {
   const Plan& plan;
-  const Config* config = nullptr;  // without one: no memory models and rates on demand
-  std::int64_t rank = -1;          // only this rank's groups, and its refined rows; -1: all
+  const Config* config = nullptr;  // without it, no memory models and no rates at chosen steps
+  std::int64_t rank = -1;          // only this rank's groups, with its refined rows; -1: all ranks
   MemoryModels memory_models = MemoryModels::all;
-  std::vector<std::int64_t> lr_at{};     // steps whose learning rate is shown
-  std::optional<double> memory_limit{};  // GiB of a rank: see formats/print/rows.h
-  // Warnings that the JSON forms list. Without this they list none.
+  std::vector<std::int64_t> lr_at{};     // steps whose learning rates are shown
+  std::optional<double> memory_limit{};  // GiB per rank: see formats/print/rows.h
+  // Warnings that the JSON forms list; none if null.
   const Diagnostics* diagnostics = nullptr;
-  const SearchReport* search = nullptr;  // result of auto_parallel, where it searched
-  bool explain_search = false;  // the table also has the costs of each product in each round
+  const SearchReport* search = nullptr;  // result of auto_parallel, if it searched
+  bool explain_search = false;  // the table also lists the costs of each product in each round
 };
 
-/// The result of a search, on one line.
+/// The result of a search of splits, on one line.
 std::string search_line(const SearchReport& report);
 
-/// The entries of optimizer.groups with their rules and parameters; empty without entries.
+/// The entries of optimizer.groups with their rules and parameters; "" without entries.
 std::string print_optimizer_groups(const Plan& plan, const OptimizerConfig& optimizer);
-/// Which rank works on which matrix in an update that needs matrices whole; empty without.
+/// The rank that updates each matrix, for optimizers that need whole matrices; "" for others.
 std::string print_matrices(const Plan& plan);
 
-/// For a terminal. This and the next two throw Error{usage} if the world has no such
-/// rank.
+/// The plan as a table for a terminal. print_table, print_json and print_html throw Error{usage} if
+/// the world has no rank `input.rank`.
 std::string print_table(const PrintInput& input);
 /// A versioned JSON document ("format_version": 2), documented in docs/plan-json.md.
 std::string print_json(const PrintInput& input);
 /// Texts at the top of a page.
 struct PageHead {
   std::string title;
-  std::string file;               // the configuration
-  std::string command;            // as typed
-  std::vector<std::string> sets;  // "train.steps=10"
+  std::string file;               // name of the configuration file
+  std::string command;            // command line as typed
+  std::vector<std::string> sets;  // values of --set, such as "train.steps=10"
 };
-/// One self-contained page: no network, styles, drawings and script inside.
+/// The plan as a self-contained page with its styles, drawings and script; needs no network.
 std::string print_html(const PrintInput& input, const PageHead& head);
 
-/// Only the groups of one kind of plan/tables/mesh.h, or of "hierarchical_cp". Throws
-/// Error{usage} for an unknown kind, or if there are no hierarchical sizes.
+/// Only the groups of one `kind` of plan/tables/mesh.h, or of "hierarchical_cp". Throws
+/// Error{usage} for an unknown kind, or for hierarchical_cp without hierarchical sizes.
 std::string print_groups_table(const PrintInput& input, const std::string& kind);
 std::string print_groups_json(const PrintInput& input, const std::string& kind);
 
-/// The differences from `before` to `after`, section by section. Both need a config.
+/// The differences from `before` to `after`, section by section. Both inputs need a config.
 std::string print_diff_table(const PrintInput& before, const PrintInput& after);
 std::string print_diff_json(const PrintInput& before, const PrintInput& after);
 
-// A configuration as a flat list of paths and values, so that two of them can be compared.
+// A configuration as a flat list of paths and values, for comparison with another one.
 
-/// The value of an optional key that has none.
+/// The text for an optional key without a value.
 inline constexpr std::string_view not_given = "not given";
 
-/// Every key in the order of the schema: "train.steps" and "2000"; a key that is not given is
-/// "not given".
+/// Every key in the order of the schema, such as {"train.steps", "2000"}; the value of a key that
+/// is not given is "not given".
 std::vector<std::pair<std::string, std::string>> config_values(const Config& config);
 
 }  // namespace trainctl

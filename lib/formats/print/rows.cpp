@@ -24,7 +24,7 @@ std::string rule_of(const GroupRow& row) {
   return text + ", decay of matrices";
 }
 
-/// "layers.*.mlp.up.weight (4)": the same parameter of several layers once.
+/// Names with equal parameters of several layers folded: "layers.*.mlp.up.weight (4)".
 std::vector<std::string> folded_names(const std::vector<std::string>& names) {
   std::vector<std::string> folded;
   std::map<std::string, std::int64_t> count;
@@ -39,7 +39,7 @@ std::vector<std::string> folded_names(const std::vector<std::string>& names) {
   return folded;
 }
 
-/// How the matrices of each stage are dealt.
+/// How the matrix updates of each stage are divided among its ranks.
 std::string matrices_section(const Plan& plan) {
   std::string text;
   for (int stage = 0; stage < plan.map.stages; ++stage) {
@@ -175,7 +175,7 @@ MemoryFit memory_fit(const PrintInput& input) {
   } else {
     fit.gibibytes = usual_size(needed / gibibyte);
   }
-  // A limit beyond 2^62 bytes is as good as none.
+  // A limit above 2^62 bytes counts as unlimited.
   const double free = std::min(fit.gibibytes * gibibyte - needed, 4.6e18);
   fit.free = static_cast<std::int64_t>(std::floor(free));
   return fit;

@@ -1,4 +1,4 @@
-// The table of a plan: mesh, groups, stages, schedule, search; table_costs.cpp has the rest.
+// The table of a plan: mesh, groups, stages, schedule, search. table_costs.cpp has the rest.
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,7 @@ std::string place_of(const Mesh& mesh, std::int64_t rank) {
   return text;
 }
 
-/// "2 groups of 4 ranks, the first 0-3"
+/// Text such as "2 groups of 4 ranks, the first 0-3".
 std::string summary_of(const RankLists& lists) {
   std::size_t least = lists.front().size();
   std::size_t most = least;
@@ -75,7 +75,7 @@ std::string kind_lines(const PrintInput& input, const std::string& kind, std::st
          (input.rank >= 0 ? "ranks " + fold_ranks(lists.front()) : summary_of(lists)) + "\n";
 }
 
-/// Words wrapped at 100 columns under their label.
+/// A label and words after it, wrapped at 100 columns.
 std::string wrapped(const std::string& label, const std::string& words) {
   std::string text;
   std::string line = "  " + padded(label, 20);
@@ -102,7 +102,7 @@ std::string chunks_text(const Plan& plan, int stage) {
   return text;
 }
 
-/// How rows get to experts and back, where that is not all of them at once; else "".
+/// How rows of tokens reach their experts and return; "" if by one exchange of all rows.
 std::string exchange_text(const ExchangeRule& rule, const Mesh& mesh) {
   std::string text;
   const auto add = [&text](const std::string& more) { text += (text.empty() ? "" : ", ") + more; };
@@ -246,7 +246,7 @@ std::string print_groups_table(const PrintInput& input, const std::string& kind)
 namespace {
 
 constexpr int max_stages_drawn = 8;
-constexpr double max_columns = 108;  // of the drawing itself
+constexpr double max_columns = 108;  // columns of the drawing without labels
 
 char letter_of(BlockKind kind) {
   switch (kind) {
@@ -256,14 +256,14 @@ char letter_of(BlockKind kind) {
   }
 }
 
-/// "F0", or "F0.1" where stages have several chunks.
+/// The label of a block: "F0", or "F0.1" if stages have several chunks.
 std::string label_of(const TimeBlock& block, int chunks) {
   std::string text = letter_of(block.kind) + std::to_string(block.microbatch);
   if (chunks > 1) text += "." + std::to_string(block.chunk);
   return text;
 }
 
-/// Columns per unit of time in which every block has room for its label and a space, or 0.
+/// Columns per unit of time at which the label of every block fits, or 0 if that is too wide.
 double scale_of(const Timeline& timeline, int chunks) {
   double scale = 0;
   for (const TimeBlock& block : timeline.blocks) {
@@ -273,7 +273,7 @@ double scale_of(const Timeline& timeline, int chunks) {
   return timeline.length * scale <= max_columns ? scale : 0;
 }
 
-/// One character per column, the micro-batch's last digit: 0-9 for F, a-j for B, A-J for W.
+/// A block as one character, by the last digit of its micro-batch: 0-9 for F, a-j for B, A-J for W.
 char narrow_letter(const TimeBlock& block) {
   const char first = block.kind == BlockKind::forward           ? '0'
                      : block.kind == BlockKind::weight_gradient ? 'A'
@@ -315,7 +315,7 @@ std::string drawing(const Plan& plan, const Timeline& timeline) {
   return text + labelled("", legend);
 }
 
-/// The refined rows of the stage of one rank, in runs.
+/// The refined rows of a rank's stage; the middle of a long list is left out.
 std::string rows_of_rank(const Plan& plan, std::int64_t rank) {
   constexpr std::size_t most = 40;
   const StagePlan& held = plan.stage_of(rank);
@@ -351,7 +351,7 @@ std::string schedule_section(const PrintInput& input, const Timeline& timeline) 
   if (!drawn.empty()) {
     text += drawn;
   } else {
-    int same = 0;  // stages whose order equals that of the stage before
+    int same = 0;  // number of stages with the same order as the stage before
     std::string before;
     for (int stage = 0; stage <= plan.map.stages; ++stage) {
       const std::string order =
@@ -382,7 +382,7 @@ const std::optional<double>& cost_of(const CutChoice& choice, ProductCut cut) {
   return at(choice.costs, cut);
 }
 
-/// "j 262,144 before i 288,358"; "given" for a fixed product.
+/// The choice for a product: "j 262,144 before i 288,358", or "given" if it was fixed.
 std::string choice_text(const CutChoice& choice) {
   const auto& taken = cost_of(choice, choice.taken);
   if (!taken) return "given";
@@ -405,12 +405,12 @@ const char* operator_name(SearchOperator which) {
   return "head";
 }
 
-/// A decision about one operator, for neighbouring layers where it is the same.
+/// The decision about one operator, with neighbouring layers of equal decisions merged.
 struct SearchDecision {
   SearchOperator of = SearchOperator::head;
   std::int64_t first = 0, last = 0;
-  std::string what;     // the word and the parts
-  std::string costs{};  // of the first layer, in the last round
+  std::string what;     // split in words, with the number of parts
+  std::string costs{};  // costs of the first layer in the last round
 };
 
 void add(std::vector<SearchDecision>& decisions, const SearchDecision& one) {
@@ -429,7 +429,7 @@ std::string word_text(const SearchReport& report, SearchOperator of, std::int64_
   return report.tensor_parallel == 1 ? "one rank" : text;
 }
 
-/// The products of an operator are neighbours in the net.
+/// Adds a decision for each operator, whose products are neighbours in the net.
 void add_stage(std::vector<SearchDecision>& decisions, const SearchReport& report,
                const StageSearch& stage) {
   const auto& products = stage.net.products;
@@ -490,7 +490,7 @@ std::string costs_text(const StageSearch& stage) {
   return text;
 }
 
-/// The prices that a search by seconds used, and how much each decision is worth.
+/// The prices used by a search for the least seconds, and the value of each decision.
 std::string seconds_text(const SecondsSearch& found, bool explains) {
   std::string text =
       labelled("step", format_seconds(found.seconds) + " on " + found.device + ", " +

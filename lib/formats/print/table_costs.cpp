@@ -13,11 +13,11 @@ namespace trainctl {
 
 namespace {
 
-/// Rows of the parameter table that differ only in their layer.
+/// Rows of the parameter table that differ only in their layers.
 struct FoldedParameter {
   std::string key;
   const ParamSpec* row = nullptr;
-  std::string suffix;  // behind "layers.N."; empty outside of layers
+  std::string suffix;  // text after "layers.N."; empty outside of layers
   std::int64_t first = 0;
   std::int64_t last = 0;
   std::int64_t copies = 0;
@@ -151,7 +151,7 @@ std::string communication_section(const PrintInput& input) {
   std::string text = "communication  (one rank, one step)\n";
   const std::size_t empty = text.size();
   std::string before;
-  int same = 0;  // stages whose lines equal those of the stage before
+  int same = 0;  // number of stages with the same lines as the stage before
   for (int stage = 0; stage <= plan.map.stages; ++stage) {
     std::string lines;
     if (stage < plan.map.stages) {
@@ -190,7 +190,7 @@ std::string work_section(const Plan& plan) {
 
 namespace {
 
-/// Four digits, and more where the whole number has more.
+/// A number with four digits, or more if its integer part is longer.
 std::string amount_text(double amount) { return printed(amount < 1000 ? "%.4g" : "%.0f", amount); }
 
 std::string days_text(double days) {
@@ -216,8 +216,8 @@ std::string run_lines(const DeviceTime& time) {
   return text;
 }
 
-/// The kinds of seconds of a rank, on average over the stages, largest first: those of at least a
-/// hundredth of the step.
+/// The kinds of time of a rank, as means over the stages, the largest first; only kinds of at least
+/// a hundredth of the step.
 std::string kinds_line(const Plan& plan, const Config& config) {
   Ledger sum;
   for (const Ledger& one : estimate_ledgers(plan, config.cluster)) {
@@ -266,7 +266,7 @@ std::string time_section(const Plan& plan, const Config* config) {
 
 namespace {
 
-/// "2.1 GFLOP, 12 ms"; times where rates are given.
+/// Work to recompute: "2.1 GFLOP, 12 ms", with seconds if rates are given.
 std::string work_text(const RecomputeCost& cost, double times) {
   if (cost.form == "none") return "-";
   std::string text = cost.flops > 0 ? operations_text(cost.flops * times) : "no products";
@@ -279,7 +279,7 @@ std::string saved_text(std::int64_t bytes, std::int64_t most) {
   return percent(1 - static_cast<double>(bytes) / static_cast<double>(most));
 }
 
-/// The last of the units that follow units[first] without a gap and are `alike`.
+/// The end of the run of successive units from units[first] that are `alike`.
 template <class Alike>
 std::size_t end_of_run(const std::vector<int>& units, std::size_t first, const Alike& alike) {
   std::size_t last = first;
@@ -289,7 +289,7 @@ std::size_t end_of_run(const std::vector<int>& units, std::size_t first, const A
   return last;
 }
 
-/// "layers 0-3 full, layer 4 norms": of the micro-batches that keep more, or of the others.
+/// "layers 0-3 full, layer 4 norms"; `partial`: for the micro-batches that keep more.
 std::string layers_text(const Plan& plan, const StagePlan& rows, bool partial) {
   std::string text;
   const std::vector<int> blocks = first_blocks(rows.units, plan.model.layers, plan.model.layers);
@@ -305,7 +305,7 @@ std::string layers_text(const Plan& plan, const StagePlan& rows, bool partial) {
   return text;
 }
 
-/// "layers 0..3, 6": of their units, ascending.
+/// The layers of ascending units: "layers 0..3, 6".
 std::string layer_list(const std::vector<int>& units) {
   std::string layers;
   for (std::size_t first = 0; first < units.size();) {
@@ -316,7 +316,7 @@ std::string layer_list(const std::vector<int>& units) {
   return (units.size() == 1 ? "layer " : "layers ") + layers;
 }
 
-/// "layers 0..3, 64.1 MiB of a layer and micro-batch, 769.2 MiB of a rank".
+/// "layers 0..3, 64.1 MiB of a layer and micro-batch, 769.2 MiB of a rank", kept on the host.
 std::string host_text(const Plan& plan, int stage, const StagePlan& rows) {
   std::vector<int> units = first_blocks(rows.units, plan.model.layers, plan.model.layers);
   std::erase_if(units, [&](int unit) { return !rows.forms.on_host(unit); });
@@ -329,7 +329,7 @@ std::string host_text(const Plan& plan, int stage, const StagePlan& rows) {
          format_bytes(rows.activation_slots.host_bytes) + " of a rank";
 }
 
-/// As host_copies_text, for weights: "weights of layers 0..2, 48.2 MiB".
+/// Weights on the host: "weights of layers 0..2, 48.2 MiB".
 std::string host_weights_text(const StagePlan& rows, DType compute) {
   std::vector<int> units;
   std::int64_t bytes = 0;
@@ -355,7 +355,7 @@ RecomputeTable recompute_table(const PrintInput& input) {
       compare_forms(plan, table.stage, move_config(*input.config), input.config->cluster);
   if (costs.empty()) return table;
   const bool mixed = costs.front().experts != costs.back().experts;
-  const RecomputeCost* most = &costs.front();  // of its kind
+  const RecomputeCost* most = &costs.front();  // of the same kind of layers
   for (const RecomputeCost& cost : costs) {
     if (cost.experts != most->experts) most = &cost;
     const std::string kind = !mixed ? "" : cost.experts ? ", experts" : ", dense";
@@ -401,7 +401,7 @@ std::vector<RampRow> ramp_rows(const Plan& plan) {
   for (std::size_t i = 0; i < plan.ramp.size(); ++i) {
     const RampPart& part = plan.ramp[i];
     const bool last = i + 1 == plan.ramp.size();
-    if (plan.steps > 0 && part.first_step >= plan.steps) break;  // the run ends before
+    if (plan.steps > 0 && part.first_step >= plan.steps) break;  // the run ends earlier
     std::int64_t end = last ? plan.steps : plan.ramp[i + 1].first_step;
     if (plan.steps > 0) end = std::min(end, plan.steps);
     const Plan& with = plan.after(part.first_step);

@@ -16,7 +16,7 @@ BlockKind kind_of(const Action& row) {
                                                  : BlockKind::input_gradient;
 }
 
-/// One replica of each stage: all run the same rows.
+/// The input of one replica per stage: all replicas execute the same rows.
 SimulationInput one_replica(const Plan& plan) {
   SimulationInput input;
   input.keep_times = true;
@@ -30,7 +30,7 @@ SimulationInput one_replica(const Plan& plan) {
   return input;
 }
 
-/// Whether a row continues the block before it.
+/// Whether `row` continues the block before it.
 bool joins(const TimeBlock& block, const TimeBlock& row) {
   const bool same = block.stage == row.stage && block.microbatch == row.microbatch &&
                     block.chunk == row.chunk && block.finish == row.start;
@@ -46,7 +46,7 @@ void add_row(std::vector<TimeBlock>& blocks, const TimeBlock& row) {
   blocks.back().finish = row.finish;
 }
 
-/// The longest repetition that starts at `begin`: words of `period`, `times` of them.
+/// The longest repetition that starts at a word: `period` words, `times` times.
 struct Repeat {
   std::size_t period = 1;
   std::size_t times = 1;

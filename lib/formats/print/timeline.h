@@ -11,8 +11,8 @@ namespace trainctl {
 
 enum class BlockKind : std::uint8_t { forward, backward, input_gradient, weight_gradient };
 
-/// Consecutive rows of one stage for the same micro-batch and chunk. `backward` is B and
-/// W of one unit after the other.
+/// Consecutive rows of a stage for the same micro-batch and chunk. Kind `backward` is B followed by
+/// W of the same units.
 struct TimeBlock {
   int stage = 0;
   BlockKind kind = BlockKind::forward;
@@ -24,7 +24,7 @@ struct TimeBlock {
 };
 
 struct Timeline {
-  std::vector<TimeBlock> blocks;      // by stage and start, none empty
+  std::vector<TimeBlock> blocks;      // sorted by stage and start; none is empty
   std::vector<double> idle_fraction;  // per stage
   double length = 0;
   bool in_milliseconds = false;  // else F, B and W of one layer take one unit each
@@ -36,11 +36,11 @@ Timeline make_timeline(const Plan& plan);
 /// The times of a step that was played by prices.
 Timeline make_timeline(const PlayedStep& step);
 
-/// "3 F, 5 x (F B), 3 B": the kinds of a stage's compute rows, with repetitions folded. W is
+/// The order of a stage's compute rows, with repetitions folded: "3 F, 5 x (F B), 3 B". W is
 /// omitted if it always follows its B directly.
 std::string folded_order(const StagePlan& stage);
 
-/// Whether some W of the stage does not follow its B directly.
+/// Whether some W (weight gradient) of the stage does not directly follow its B.
 bool splits_backward(const StagePlan& stage);
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-// The JSON form of the strategy file: one item on each line.
+// The encodings of strategy and group files; the JSON form has one item per line.
 
 #include <algorithm>
 #include <climits>
@@ -17,9 +17,9 @@
 
 namespace trainctl {
 
-// The two encodings of a strategy file; the rules common to both are in formats/strategy/file.h.
+// The two encodings of a strategy file. formats/strategy/file.h has the rules common to both.
 
-/// Throws Error{bad_data}.
+/// Throws Error{bad_data} with this reason.
 [[noreturn]] void refuse_file(const std::string& why);
 
 void refuse_file(const std::string& why) { throw Error(ExitCode::bad_data, why); }
@@ -32,7 +32,7 @@ using Numbers = std::vector<std::int64_t>;
 constexpr const char* operators_key = "parallel_strategy_item";
 constexpr const char* parameters_key = "parallel_layout_item";
 
-/// A key that comes twice would silently lose its first value, and nothing here is nested deeply.
+/// Refuses repeated keys, of which the first value would silently be lost, and deep nesting.
 class KeyCheck {
  public:
   bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
@@ -63,7 +63,7 @@ Json parse_text(std::string_view text) {
   }
 }
 
-/// One object of the file: typed members, with its name in every complaint.
+/// Reads typed members of one object of the file; messages name the object.
 class Item {
  public:
   Item(std::string owner, const Json& json) : owner_(std::move(owner)), json_(json) {
@@ -81,7 +81,7 @@ class Item {
   Numbers numbers(const char* key) const { return numbers_of(at(key), key); }
   Numbers numbers_or_none(const char* key) const { return has(key) ? numbers(key) : Numbers{}; }
 
-  /// Newer writers may give a list of axes for one dim; one axis is all that is understood.
+  /// Newer writers may list several axes for a dimension; only one axis is supported.
   Numbers tensor_map() const {
     Numbers found;
     for (const Json& entry : list_of(at("tensor_map"), "tensor_map")) {
@@ -202,8 +202,8 @@ PlacementFile read_layouts_json(std::string_view text) {
 
 }  // namespace
 
-// The protobuf forms of the strategy file and the group file. Required fields are checked here:
-// the library only says that something is missing.
+// The protobuf forms of the strategy file and the group file. Required fields are checked here,
+// since the library does not tell which one is missing.
 
 namespace {
 
@@ -224,7 +224,7 @@ Numbers numbers_of(const Message& message) {
   return Numbers(message.dim().begin(), message.dim().end());
 }
 
-/// The one message of a field that is repeated in form only.
+/// The numbers of a field that is declared as repeated but must occur exactly once.
 template <class Repeated>
 Numbers single(const Repeated& field, const std::string& owner, const std::string& name) {
   if (field.size() != 1) {
@@ -321,7 +321,7 @@ std::string write_layouts_protobuf(const PlacementFile& file) {
   return map.SerializeAsString();
 }
 
-/// Throw Error{bad_data}.
+/// Parses a strategy file. Throws Error{bad_data}.
 PlacementFile read_layouts_protobuf(std::string_view bytes) {
   proto::ParallelStrategyMap map;
   parse(bytes, map, "strategy file");
@@ -371,7 +371,7 @@ using Numbers = std::vector<std::int64_t>;
 
 constexpr std::int64_t max_ranks = std::int64_t{1} << 24;
 
-/// Complaints about one parameter or operator.
+/// Reports broken rules of one parameter or operator.
 struct Owner {
   std::string name;
   void hold(bool rule, const std::string& otherwise) const {

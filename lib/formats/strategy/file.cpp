@@ -1,4 +1,4 @@
-// Contents of strategy and group files: made from a plan, and compared with those of another file.
+// Contents of strategy and group files: made from a plan, and compared with another file.
 
 #include "formats/strategy/file.h"
 
@@ -20,18 +20,18 @@ namespace {
 
 struct GridAxis {
   std::int64_t size = 1;
-  int dim = -1;  // of the tensor
+  int dim = -1;  // dimension of the tensor that the axis splits
 };
 
-/// The mesh axis that a word of the order stands for in this parameter's factorisation.
+/// The mesh axis for a word of the order; parameters of experts have axes of their own.
 Axis axis_of_word(Axis word, bool expert) {
   if (!expert) return word;
   if (word == Axis::tp) return Axis::etp;
   return word == Axis::dp ? Axis::edp : word;
 }
 
-/// The stage's ranks as the parameter's grid, slowest axis first. An axis that makes fewer slices
-/// than it has ranks (key and value heads shared by neighbours) is two: slices, then copies.
+/// The stage's ranks as the parameter's grid, slowest axis first. An axis with fewer slices than
+/// ranks (key and value heads shared by neighbours) becomes two axes: slices, then copies.
 std::vector<GridAxis> grid_of(const Mesh& mesh, const ParamSpec& spec) {
   std::vector<GridAxis> grid;
   for (auto word = mesh.order.rbegin(); word != mesh.order.rend(); ++word) {
@@ -53,7 +53,7 @@ std::int64_t slices_of(const ParamSpec& spec, int dim) {
   return dim < spec.shape.rank() ? spec.global_shape[dim] / spec.shape[dim] : 1;
 }
 
-/// Writes the operators of one stage, in model order.
+/// Collects the operators of a stage, in model order.
 class Operators {
  public:
   Operators(const Plan& plan, int stage, std::vector<OperatorSplit>& found)
@@ -63,7 +63,7 @@ class Operators {
     found_.push_back({name, stage_, std::move(inputs)});
   }
 
-  /// The operator that `spec` is the weight of; `bias` follows it. It has the weight's name
+  /// Adds the operator with the weight `spec` and perhaps a bias. Its name is the weight's name
   /// without the last word.
   void add_weight(const ParamSpec& spec, const ParamSpec* bias) {
     if (spec.kind == ParamKind::attention_output) {
@@ -72,7 +72,7 @@ class Operators {
     std::vector<std::vector<std::int64_t>> inputs{input_of(spec), whole_split(spec)};
     if (bias != nullptr) inputs.push_back(whole_split(*bias));
     add(spec.name.substr(0, spec.name.rfind('.')), std::move(inputs));
-    // Attention by tokens works on all tokens of a part of the heads.
+    // With attention split by tokens, a rank has all tokens of some heads.
     const bool exchanges = split_of(spec.unit).attention == SplitBy::tokens;
     const std::int64_t exchanged = exchanges ? plan_.mesh.tp : 1;
     if (spec.kind == ParamKind::query) query_slices_ = exchanged * slices_of(spec, 0);
@@ -87,7 +87,7 @@ class Operators {
   std::int64_t dp() const { return plan_.mesh.dp; }
   std::int64_t cp() const { return plan_.mesh.cp; }
   BlockSplit split_of(int unit) const { return plan_.splits.of_unit(unit); }
-  /// Parts in which ranks divide the tokens of an operator.
+  /// Number of parts into which ranks divide the tokens of an operator.
   std::int64_t token_cuts(SplitBy split) const {
     return cp() * (split == SplitBy::tokens ? plan_.mesh.tp : 1);
   }
@@ -97,10 +97,10 @@ class Operators {
     add(name, {{dp(), query_slices_, cp(), 1}, key, key});
   }
 
-  /// [batch, tokens, features], except ids [batch, tokens] of an embedding, [batch, heads, tokens,
-  /// head_dim] of q and k norms, [experts, rows, features] of experts.
+  /// The split of an operator's input: [batch, tokens, features], except ids [batch, tokens], q and
+  /// k norms [batch, heads, tokens, head_dim], experts [experts, rows, features].
   std::vector<std::int64_t> input_of(const ParamSpec& spec) const {
-    // Between the products sequence parallelism splits the tokens over tp as well.
+    // Between matrix products, sequence parallelism also splits the tokens over tp.
     const std::int64_t stream_cuts = cp() * (plan_.sequence_parallel ? plan_.mesh.tp : 1);
     switch (spec.kind) {
       case ParamKind::token_embedding: return {dp(), token_cuts(plan_.splits.embedding)};
@@ -111,7 +111,7 @@ class Operators {
         const std::int64_t heads = spec.kind == ParamKind::key_norm ? key_slices_ : query_slices_;
         return {dp(), split == SplitBy::features ? heads : 1, token_cuts(split), 1};
       }
-      case ParamKind::sinks:  // of the scores [batch, heads, queries, keys]
+      case ParamKind::sinks:  // splits the scores [batch, heads, queries, keys]
         return {dp(), query_slices_, cp(), 1};
       case ParamKind::head: return {dp(), token_cuts(plan_.splits.head), 1};
       case ParamKind::attention_gate:
@@ -123,7 +123,7 @@ class Operators {
       case ParamKind::mlp_gate:
       case ParamKind::mlp_up:
       case ParamKind::mlp_down: {
-        const bool shared = plan_.model.kind(spec.unit - 1).experts;  // always by features
+        const bool shared = plan_.model.kind(spec.unit - 1).experts;  // always split by features
         const SplitBy split = shared ? SplitBy::features : split_of(spec.unit).feed_forward;
         return {dp(), token_cuts(split), slices_of(spec, 1)};
       }
@@ -178,7 +178,7 @@ ParamPlacement layout_on(const std::vector<GridAxis>& grid, const ParamSpec& spe
   return layout;
 }
 
-/// Position in the stage of the rank that has slice 0 of every cut dim and is replica `index`.
+/// Position in the stage of replica `index` of the rank with slice 0 in every split dimension.
 std::int64_t place_of_replica(const std::vector<GridAxis>& grid, std::int64_t index) {
   std::int64_t place = 0;
   std::int64_t stride = 1;
@@ -237,8 +237,8 @@ namespace {
 
 using Numbers = std::vector<std::int64_t>;
 
-/// Where a parameter is: "1-layers.3.norm1.weight" is on stage 1; without a prefix there is one
-/// stage, 0.
+/// A parameter's name and stage: "1-layers.3.norm1.weight" is on stage 1; a name without prefix
+/// means the only stage, 0.
 struct Home {
   std::string name;
   std::int64_t stage = 0;
@@ -279,7 +279,7 @@ bool same_layout(const ParamPlacement& one, const ParamPlacement& two) {
   return a == b;
 }
 
-/// Collects what differs; the first in full, the others counted.
+/// Collects differences: keeps the text of the first one and counts all.
 struct Differences {
   std::string first;
   std::int64_t count = 0;
@@ -289,7 +289,7 @@ struct Differences {
 };
 
 struct Unknown {
-  std::vector<std::string> names;  // the first few
+  std::vector<std::string> names;  // only the first few
   std::size_t count = 0;
 };
 
@@ -360,8 +360,8 @@ std::string list_text(const std::vector<std::vector<std::int64_t>>& lists) {
 
 ParamPlacement simplest(ParamPlacement layout) {
   const std::int64_t axes = static_cast<std::int64_t>(layout.dev_matrix.size());
-  Numbers sizes;                                 // from the right
-  std::map<std::int64_t, std::int64_t> renamed;  // cut axis, from the right: before -> now
+  Numbers sizes;                                 // sizes of axes, from the right
+  std::map<std::int64_t, std::int64_t> renamed;  // split axis, counted from the right: old -> new
   std::int64_t replicas = 1;
   bool last_is_free = false;
   for (std::int64_t axis = 0; axis < axes; ++axis) {
@@ -414,11 +414,11 @@ void compare_layouts(const PlacementFile& loaded, const PlacementFile& own,
 
 namespace {
 
-/// Which slice of a parameter the rank at `place` of its stage holds: per cut axis the coordinate,
+/// The slice of a parameter on the rank at `place` of its stage: the coordinate on each split axis,
 /// then the optimizer's share among the replicas.
 std::vector<std::int64_t> slice_at(const ParamPlacement& layout, std::int64_t place) {
   std::vector<std::int64_t> slice;
-  std::int64_t replica = 0;  // position among the ranks with this slice
+  std::int64_t replica = 0;  // position among the ranks with the same slice
   std::int64_t replicas = 1;
   std::int64_t rest = place;
   const std::int64_t axes = static_cast<std::int64_t>(layout.dev_matrix.size());
@@ -439,7 +439,7 @@ std::vector<std::int64_t> slice_at(const ParamPlacement& layout, std::int64_t pl
   return slice;
 }
 
-/// The layouts of a stage's parameters, equal ones once.
+/// The different layouts among a stage's parameters, without repeats.
 std::vector<ParamPlacement> distinct_layouts(const Plan& plan, int stage,
                                              const ParallelConfig& parallel) {
   std::vector<ParamPlacement> distinct;
@@ -458,7 +458,7 @@ std::vector<int> restore_ranks(const Plan& plan, const ParallelConfig& parallel,
                                std::int64_t rank) {
   const Mesh& mesh = plan.mesh;
   const std::int64_t stage = mesh.coordinate(rank, Axis::pp);
-  std::vector<int> held;  // the stage's ranks that hold the same, with their places
+  std::vector<int> held;  // positions in the stage of ranks with the same slices
   std::vector<std::int64_t> places;
   std::int64_t own_place = 0;
   std::int64_t place = 0;

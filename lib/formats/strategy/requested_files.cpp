@@ -36,17 +36,17 @@ std::string shown_inputs(const OperatorSplit& split) {
   return "[" + text + "]";
 }
 
-/// The products of one operator of operator_splits in one layer, the first of which stands for all.
+/// The products of an operator of operator_splits in one layer; `first` represents them.
 struct Products {
   std::string first;
   std::vector<std::string> others;
-  std::string between;  // the tensor that they make and read
+  std::string between;  // tensor between the products
 };
 
 Products attention_products(std::int64_t layer, bool shares_keys) {
   const std::string name = "layers." + std::to_string(layer) + ".attention";
   Products products{name + ".q", {name + ".gate", name + ".out"}, name + ".context"};
-  // Ranks that hold the same heads of keys have whole weights of them in every split.
+  // Ranks that share heads of keys hold their weights whole in every split.
   if (!shares_keys) products.others.insert(products.others.begin(), {name + ".k", name + ".v"});
   return products;
 }
@@ -61,8 +61,8 @@ constexpr const char* head_name = "head";
 
 std::string word_or_none(const std::optional<SplitBy>& split) { return split ? word(*split) : ""; }
 
-/// The operators whose word follows from the ranks that share their weights. Keys and values may be
-/// on several ranks.
+/// Names of operators whose split follows from the number of ranks that share their weights. Keys
+/// and values are left out, since several ranks may hold the same heads.
 std::set<std::string> searched_names(std::int64_t layers) {
   std::set<std::string> names{embedding_name, head_name};
   for (std::int64_t layer = 0; layer < layers; ++layer) {
@@ -83,7 +83,7 @@ class Decision {
     if (!loaded.text.empty()) diagnostics.add_source(loaded.name, std::string(loaded.text));
   }
 
-  /// The split of one operator, if the file has it and splits it in one of the three ways.
+  /// The split of an operator, if the file has it and splits it in one of the three ways.
   std::optional<SplitBy> of(const char* key, const std::string& name) {
     const auto found = operators_.find(name);
     if (found == operators_.end()) return std::nullopt;
@@ -113,8 +113,8 @@ class Decision {
     return first;
   }
 
-  /// `text` becomes what the file says, in a word or a list; what the configuration says must be
-  /// the same.
+  /// Sets the configuration's value `said`, a word or a list, to the file's value `found`. If the
+  /// configuration already has another value, reports that.
   template <class Value>
   void settle(const char* key, std::optional<Value>& said, const Value& found, bool same,
               const std::string& name, const std::string& shown_value) {
@@ -149,7 +149,7 @@ class Decision {
     return tokens == mesh_.cp ? std::optional(SplitBy::whole) : std::nullopt;
   }
 
-  /// Where the file has the operator; in protobuf, where the configuration names the file.
+  /// The operator's place in the file; for protobuf, the place that names the file.
   Place place_of(const std::string& name) const {
     const std::string_view text = loaded_.text;
     const std::string quoted = "\"" + name + "\"";
@@ -176,8 +176,8 @@ class Decision {
   std::map<std::string, const OperatorSplit*> operators_;
 };
 
-/// The splits of all layers; none where the file has no such operator. `first` becomes the first
-/// product that it has.
+/// The splits of all layers; none for a layer whose operator the file lacks. Sets `first` to the
+/// first product found.
 template <class ProductsOf>
 std::vector<std::optional<SplitBy>> read_layers(Decision& decision, const char* key,
                                                 std::int64_t layers, const ProductsOf& products_of,
@@ -191,7 +191,7 @@ std::vector<std::optional<SplitBy>> read_layers(Decision& decision, const char* 
   return splits;
 }
 
-/// The file's words, and the first operator behind each of them.
+/// The splits in the file, and the first operator with each of them.
 struct FileSplits {
   SearchedSplits splits;
   std::string attention, feed_forward;
@@ -241,7 +241,7 @@ void decide_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShap
 
 namespace {
 
-/// As decide_splits, for a search: operators that the file lacks keep their entry of `splits`.
+/// decide_splits() for a search: operators that the file lacks keep their values of `splits`.
 void join_splits(const LoadedSplits& loaded, const Mesh& mesh, const ModelShape& model,
                  SearchedSplits& splits, SourceMap& sources, Diagnostics& diagnostics) {
   Decision decision(loaded, mesh, sources, diagnostics);
@@ -310,10 +310,10 @@ std::optional<std::int64_t> shared_ranks(const LoadedSplits& loaded, const Model
 
 namespace {
 
-/// Throws Error{missing_input} or Error{bad_data}.
+/// The contents of a file. Throws Error{missing_input} or Error{bad_data}.
 std::string read_whole(const std::string& path) {
   constexpr std::int64_t max_bytes = std::int64_t{64} << 20;
-  // Looked at first: opening a pipe without a writer would wait for one.
+  // The kind is checked first, since opening a pipe without a writer would block.
   std::error_code unknown;
   const auto kind = std::filesystem::status(path, unknown).type();
   require(kind != std::filesystem::file_type::not_found, ExitCode::missing_input, "no such file");
@@ -328,14 +328,14 @@ std::string read_whole(const std::string& path) {
   return text;
 }
 
-/// "groups.pb" -> "groups-rank3.pb"; without a suffix at the end.
+/// The name of a rank's own file: "groups.pb" -> "groups-rank3.pb".
 std::string name_for_rank(const std::string& file, std::int64_t rank) {
   const std::filesystem::path path(file);
   std::string name = path.stem().string() + "-rank" + std::to_string(rank);
   return (path.parent_path() / (name += path.extension().string())).string();
 }
 
-/// Whole or not at all, for its owner only; folders on the way are made.
+/// Writes the file completely or not at all, readable only by its owner; creates missing folders.
 void write_private(const std::string& path, std::string_view bytes) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   std::error_code failure;
@@ -365,7 +365,7 @@ void add_unreadable(const std::string& file, const Error& failure, Check& check)
               "load_file out");
 }
 
-/// Gives the splits of the file to the search.
+/// Passes the splits of the file to the search.
 void add_file(const LoadedSplits& loaded, const Facts& facts, SearchInput& input,
               SourceMap& sources, Diagnostics& diagnostics) {
   Check check(sources, diagnostics);
@@ -402,7 +402,7 @@ void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnos
     decide_splits({file, json ? std::string_view(text) : std::string_view(), layouts}, facts.mesh,
                   facts.model, config, sources, diagnostics);
   } catch (const Error&) {
-    return;  // check_layout_file says it
+    return;  // check_layout_file reports it
   }
 }
 

@@ -2,16 +2,16 @@
 
 namespace trainctl {
 
-// Texts of this folder (lib/embed.cmake). Fills (--c0 to --c10 of page.css) are the colours of
-// Okabe and Ito, some of them lighter, so that people with any kind of colour vision can tell them
-// apart and dark text can be read on each of them. Lines (--s0 to --s7) are of the same hues, as
-// dark or light as the theme needs. Everything that has a colour has words as well.
+// Files of this folder, embedded by lib/embed.cmake. Fill colours (--c0 to --c10 of page.css) are
+// those of Okabe and Ito, some lighter, so that they can be told apart with any kind of colour
+// vision and dark text is legible on each. Line colours (--s0 to --s7) have the same hues, dark or
+// light as the theme needs. Colours always come with words.
 std::string_view embedded_page_css();
-std::string_view embedded_page_first_js();  // runs before anything is drawn, or can fail
+std::string_view embedded_page_first_js();  // runs before anything that draws or can fail
 std::string_view embedded_page_js();        // functions for all drawings
 std::string_view embedded_chart_js();       // curves
 std::string_view embedded_lanes_js();       // lanes of blocks over time
-std::string_view embedded_page_last_js();   // draws
+std::string_view embedded_page_last_js();   // draws everything
 
 namespace {
 
@@ -45,7 +45,7 @@ std::string below_each_other(std::initializer_list<std::string_view> texts) {
 }
 
 std::string page_data(const std::string& id, std::string json) {
-  replace_all(json, "<", "\\u003c");  // nothing in it ends the script
+  replace_all(json, "<", "\\u003c");  // so that no text in it ends the script
   return "<script type=\"application/json\" id=\"" + id + "\">" + json + "</script>\n";
 }
 

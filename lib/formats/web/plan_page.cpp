@@ -15,7 +15,7 @@
 
 namespace trainctl {
 
-// Texts of this folder (lib/embed.cmake).
+// Files of this folder, embedded by lib/embed.cmake.
 std::string_view embedded_plan_css();
 std::string_view embedded_plan_js();
 std::string_view embedded_schedule_js();
@@ -63,7 +63,7 @@ class Sizes {
   std::string rows_;
 };
 
-/// Where layers have different splits, of the first one.
+/// Sizes of the model; of its first layer if layers have different splits.
 std::string model_sizes(const Plan& plan) {
   const ModelShape& model = plan.model;
   const LocalShape local = plan.local_of(1);
@@ -109,7 +109,7 @@ std::string fact(const std::string& name, const std::string& value, const std::s
 
 namespace {
 
-/// The short facts, without a section.
+/// The short facts at the top, outside of sections.
 std::string facts_html(const PrintInput& input) {
   const Plan& plan = input.plan;
   return "<div class=\"facts\">\n" +
@@ -133,7 +133,7 @@ std::string facts_html(const PrintInput& input) {
          "</div>\n";
 }
 
-/// The sizes of model, batch and rank.
+/// A section with the sizes of model, batch and rank.
 std::string sizes_html(const Plan& plan) {
   return "<section id=\"sizes\">\n<h2>Sizes</h2>\n<div class=\"columns\">\n" + model_sizes(plan) +
          batch_sizes(plan) + "</div>\n</section>\n";
@@ -141,7 +141,7 @@ std::string sizes_html(const Plan& plan) {
 
 constexpr std::size_t max_blocks = 20000;
 
-/// Where the drawing ends: at the last block, or earlier where there would be too many.
+/// The end of the drawing: the last block, or an earlier time that limits the number of blocks.
 double end_of(const Timeline& timeline) {
   if (timeline.blocks.size() <= max_blocks) return timeline.length;
   std::vector<double> finishes;
@@ -151,10 +151,10 @@ double end_of(const Timeline& timeline) {
   return *cut;
 }
 
-/// Rounded to what can be seen.
+/// A time rounded to the precision that is visible.
 double rounded(double time) { return std::round(time * 1000) / 1000; }
 
-/// [start, length, kind as the enumerators count, micro-batch, chunk] of a stage's blocks.
+/// Writes [start, length, kind as enumerator, micro-batch, chunk] for each block of a stage.
 void write_blocks(JsonText& json, const Timeline& timeline, int stage, double end) {
   json.open_array();
   for (const TimeBlock& block : timeline.blocks) {
@@ -247,7 +247,7 @@ std::string schedule_html(const Plan& plan, const Timeline& timeline) {
 
 namespace {
 
-/// "2.38G", "512M": short enough for a narrow segment.
+/// A short number of bytes for a narrow segment: "2.38G", "512M".
 std::string figure(std::int64_t bytes) {
   constexpr const char* letters = "BKMGTP";
   auto value = static_cast<double>(bytes);
@@ -271,7 +271,7 @@ std::string segments(const MemoryEstimate& memory) {
   return text;
 }
 
-/// The bytes of a full bar: the limit, or more where a rank needs more.
+/// The bytes of a full bar: the limit, or more if a rank needs more.
 double axis_of(const Plan& plan, const MemoryFit& fit) {
   const auto most = static_cast<double>(plan.max_memory().device());
   return std::max(std::min(fit.gibibytes * gibibyte, most * 50), most) * 1.02;
@@ -347,7 +347,7 @@ std::string memory_html(const PrintInput& input) {
 
 namespace {
 
-/// Empty where no part of a layer could be recomputed.
+/// The forms of recomputation; empty if no part of a layer could be recomputed.
 std::string recompute_html(const PrintInput& input) {
   const RecomputeTable table = recompute_table(input);
   if (table.rows.empty()) return "";
@@ -379,7 +379,7 @@ struct Sum {
 
 using Uses = std::vector<CollectiveUse>;
 
-/// Adds up the calls of one purpose, or of all.
+/// The calls and bytes of one purpose, or of all purposes.
 Sum sum_of(const Uses& uses, std::optional<TrafficPurpose> purpose) {
   Sum sum;
   for (const CollectiveUse& use : uses) {
@@ -405,7 +405,7 @@ bool same_uses(const Uses& left, const Uses& right) {
                     });
 }
 
-/// Stages that do the same.
+/// Successive stages with the same calls.
 struct CallSpan {
   int first = 0;
   int last = 0;
@@ -486,7 +486,7 @@ namespace {
 
 constexpr std::int64_t max_cells = 512;
 
-/// The ranks that are drawn: all, or the first ones of each stage.
+/// The ranks to draw, by stage: all, or the first ones of each stage.
 std::vector<std::vector<int>> shown_ranks(const Mesh& mesh) {
   std::vector<std::vector<int>> stages;
   const std::int64_t each = std::max<std::int64_t>(1, max_cells / mesh.pp);
@@ -510,7 +510,7 @@ std::string place_of(const Mesh& mesh, int rank) {
   return text.empty() ? "the only one" : text;
 }
 
-/// One kind: how many groups of which sizes, and the group of each drawn rank (-1: none).
+/// One kind of groups: their number and sizes, and the group of each drawn rank (-1: none).
 void write_kind(JsonText& json, const std::string& name, const RankLists& lists,
                 const std::vector<int>& shown, std::int64_t world) {
   std::vector<int> group_of(static_cast<std::size_t>(world), -1);
@@ -564,7 +564,7 @@ std::string groups_data(const PrintInput& input, const std::vector<std::vector<i
   return page_data("groups", json.take());
 }
 
-/// The ranks, coloured by group, and the groups as data for the script.
+/// A map of the ranks, coloured by group, and the groups as data for the script.
 std::string mesh_html(const PrintInput& input) {
   const Mesh& mesh = input.plan.mesh;
   const std::vector<std::vector<int>> stages = shown_ranks(mesh);
@@ -591,7 +591,7 @@ std::string mesh_html(const PrintInput& input) {
          groups_data(input, stages, shown) + "</section>\n";
 }
 
-/// The layout of a parameter in words: "tp cuts dim 0".
+/// The split of a parameter in words: "tp cuts dim 0".
 std::string cuts_text(const ParamSpec& row) {
   std::string text;
   for (const auto& [name, dim] : splits_of(row)) {
@@ -618,7 +618,7 @@ std::string parameter_rows(const Plan& plan, int stage) {
   return text;
 }
 
-/// The rates over the whole run where there is a config, else those of the preview.
+/// The learning rates over the whole run if there is a config, else the points in the plan.
 std::vector<RatePoint> rates_over_run(const PrintInput& input) {
   constexpr std::int64_t most = 240;
   const bool known = input.plan.steps > 0 && !input.plan.rates.empty();
@@ -638,7 +638,7 @@ std::vector<RatePoint> rates_over_run(const PrintInput& input) {
   return rates_asked(asked);
 }
 
-/// Empty where the plan has no learning rates.
+/// The chart of learning rates; empty if the plan has none.
 std::string rates_html(const PrintInput& input) {
   const std::vector<RatePoint> points = rates_over_run(input);
   if (points.empty()) return "";

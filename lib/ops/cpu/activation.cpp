@@ -13,7 +13,7 @@ struct VectorMath {
   using Real = float;
   static constexpr bool by_sigmoid = true;
   static float sigmoid(float x) { return fast_sigmoid(x); }
-  // Said, since compilers do it in vectors and not where a loop's rest has branches.
+  // Explicit, because compilers use fma in vector code but not in the scalar rest of a loop.
   static float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 };
 

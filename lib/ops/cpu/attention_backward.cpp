@@ -7,7 +7,7 @@ namespace trainctl {
 
 namespace {
 
-/// A query block on its way through the key blocks of one item.
+/// A query block with its state while it is combined with the key blocks of an item.
 template <class Dot>
 struct BackwardBlock {
   using Unit = typename Dot::Unit;
@@ -15,7 +15,7 @@ struct BackwardBlock {
   QueryBlock place;
   Unit *q, *d_out;                // [block_queries, row_units]
   Unit *q_groups, *d_out_groups;  // [block_queries / depth, padded]
-  float* dq;                      // [block_queries, padded], not yet scaled
+  float* dq;                      // [block_queries, padded], before scaling
   float* logsumexp;               // [block_queries]
   float* mean;                    // [block_queries]: sum of d_out * out
   std::int32_t* first_key;
@@ -36,7 +36,7 @@ struct BackwardBlock {
   }
 };
 
-/// Which gradients a pass over query and key blocks adds up.
+/// The gradients that a pass over query and key blocks computes.
 struct Wanted {
   bool queries, keys;
 };
@@ -46,7 +46,7 @@ class BackwardItem {
  public:
   using Unit = typename Dot::Unit;
 
-  /// Has room for the gradients of `key_blocks` blocks of keys.
+  /// Allocates memory for the gradients of `key_blocks` blocks of keys.
   BackwardItem(const AttentionArgs& args, Arena& arena, std::int64_t key_blocks)
       : args_(args),
         size_(args.shape.head_dim),
@@ -74,8 +74,8 @@ class BackwardItem {
 
   static constexpr std::int64_t blocks_at_once = 4;
 
-  /// dk and dv of the key blocks [keys.begin, keys.end); with all keys in one item, also dq of all
-  /// queries.
+  /// Computes dk and dv of the key blocks [keys.begin, keys.end). If these are all keys, also
+  /// computes dq of all queries.
   void run_keys(std::int64_t sequence, std::int64_t kv_head, StepRange keys) {
     const AttentionShape& shape = args_.shape;
     const KeyList key_list{shape.keys()};
@@ -100,13 +100,13 @@ class BackwardItem {
     }
   }
 
-  /// dq of the queries of at most blocks_at_once blocks.
+  /// Computes dq for the queries of at most blocks_at_once blocks.
   void run_queries(std::int64_t sequence, std::int64_t kv_head, StepRange blocks) {
     pass(sequence, kv_head, blocks, {0, KeyList{args_.shape.keys()}.size()}, {true, false});
   }
 
  private:
-  /// Query blocks with the key blocks [keys.begin, keys.end).
+  /// Combines query blocks with the key blocks [keys.begin, keys.end).
   void pass(std::int64_t sequence, std::int64_t kv_head, StepRange blocks, StepRange keys,
             Wanted wanted) {
     const BlockList list(args_.shape);
@@ -170,11 +170,11 @@ class BackwardItem {
     }
   }
 
-  /// The five products of a query block with a key block: scores and gradients of the weights
-  /// again, then what they add to dq, dv and dk.
+  /// The five products of a query block and a key block: first recomputes scores and gradients of
+  /// weights, then adds to dq, dv and dk.
   void add_gradients(BackwardBlock<Dot>& block, const Overlap& part, Wanted wanted) {
     const std::int64_t rows = block.place.template rows<Dot>();
-    const std::int64_t columns = row_columns(part.columns);  // as differentiate_row reads them
+    const std::int64_t columns = row_columns(part.columns);  // as read by differentiate_row
     const auto first_row = [&](std::int64_t column) { return part.first_row(column); };
     const auto all_units = [&](std::int64_t) { return StepRange{0, size_.units}; };
     Dot::template product<Start::zero>(
@@ -212,7 +212,7 @@ class BackwardItem {
         row_zero, seeing_rows);
   }
 
-  /// From scores and gradients of weights to weights and gradients of scores, in place.
+  /// Converts a row of scores and gradients of weights in place to weights and score gradients.
   void differentiate_row(const BackwardBlock<Dot>& block, const Overlap& part, std::int64_t row) {
     float* weights = weights_ + row * block_keys;
     float* d_scores = d_scores_ + row * block_keys;
@@ -229,7 +229,7 @@ class BackwardItem {
       }
       if (args_.shape.cap > 0) differentiate_cap(parts_, d_scores, columns);
     }
-    // A pair of rows is read as far as the later one needs.
+    // Zeroes up to the columns of the later row, since products read pairs of rows.
     const std::int64_t padded = padded_columns<Dot>(part.last(row | 1));
     std::fill(weights + columns, weights + padded, 0.0F);
     std::fill(d_scores + columns, d_scores + padded, 0.0F);
@@ -243,7 +243,7 @@ class BackwardItem {
     }
   }
 
-  /// From a row of scores to their weights; keeps the parts of the cap. Returns the columns.
+  /// Converts a row of scores to weights; stores parts of the cap. Returns the number of columns.
   std::int64_t score_weights(float* scores, std::int64_t first, std::int64_t last, float shift) {
     const float cap = args_.shape.cap;
     if (cap > 0) {
@@ -270,17 +270,17 @@ class BackwardItem {
   Unit *k_columns_, *v_columns_;  // [row_units, block_keys]
   Unit* k_;                       // [block_keys / depth, padded]
   float *weights_, *d_scores_;    // [block_queries, block_keys]
-  float *factors_, *parts_;       // [block_keys] of dropout; of the cap, where there is one
+  float *factors_, *parts_;       // [block_keys]: dropout factors; parts of the cap
   BackwardBlock<Dot> blocks_[blocks_at_once];
-  float *dk_, *dv_;                        // [key blocks, block_keys, padded], dk not yet scaled
-  std::int64_t slot_ = 0;                  // of the packed keys in dk and dv
+  float *dk_, *dv_;                        // [key blocks, block_keys, padded]; dk before scaling
+  std::int64_t slot_ = 0;                  // row of the packed keys in dk and dv
   Unit* d_score_rows_;                     // [block_queries, block_keys / depth]
   Unit *d_score_groups_, *weight_groups_;  // [block_queries / depth, block_keys]
 };
 
-/// An item is one KV head of a sequence with all its keys, where their gradients fit into scratch
-/// and there are enough items for the threads. Otherwise its keys are cut, and dq is a second round
-/// over the same scores: dq may be d_out's memory, which the first round reads to its end.
+/// If gradients of all keys fit into scratch and there are enough items for the threads, an item is
+/// one KV head of a sequence. Otherwise keys are divided among items, and a second round over the
+/// same scores computes dq: it may share memory with d_out, which the first round still reads.
 template <class Dot, class T>
 void backward(const OpContext& context, const AttentionArgs& args) {
   using Item = BackwardItem<Dot, T>;
@@ -319,7 +319,7 @@ void backward(const OpContext& context, const AttentionArgs& args) {
 void attention_backward_cpu(const OpContext& context, const AttentionArgs& args) {
   if (args.q.dtype == DType::bf16) {
     backward<Bf16Dot, bf16>(context, args);
-  } else if constexpr (Bf16Dot::depth == 1) {  // else the level is for bf16 only (level.h)
+  } else if constexpr (Bf16Dot::depth == 1) {  // otherwise the level is for bf16 only (level.h)
     if (args.q.dtype == DType::f16) {
       backward<FloatDot, fp16>(context, args);
     } else {

@@ -11,19 +11,19 @@ namespace trainctl {
 
 namespace {
 
-/// A query block on its way through the key blocks: the online softmax's state.
+/// A query block with the state of the online softmax over key blocks.
 template <class Dot>
 struct ForwardBlock {
   QueryBlock place;
   typename Dot::Unit* q;  // [block_queries, row_units]
-  float* out;             // [block_queries, padded], not yet divided by sum
-  float* highest;         // [block_queries] of the scaled scores
+  float* out;             // [block_queries, padded], before division by sum
+  float* highest;         // [block_queries], largest scaled score
   float* sum;             // [block_queries]
   std::int32_t* first_key;
-  float largest;  // of the scaled scores before the cap
+  float largest;  // largest scaled score before the cap
 };
 
-/// Blocks of one head are worked on by several threads.
+/// key = max(key, other), atomically, because several threads work on blocks of one head.
 inline void raise(std::uint32_t& key, std::uint32_t other) {
   const std::atomic_ref<std::uint32_t> shared(key);
   std::uint32_t before = shared.load(std::memory_order_relaxed);
@@ -59,7 +59,7 @@ class ForwardItem {
 
   static constexpr std::int64_t blocks_per_item = 6;
 
-  /// Blocks [begin, end) of the list, at most blocks_per_item.
+  /// Processes blocks [begin, end) of the list, at most blocks_per_item.
   void run(std::int64_t sequence, std::int64_t kv_head, std::int64_t begin, std::int64_t end) {
     const BlockList list(args_.shape);
     const KeyList key_list{args_.shape.keys()};
@@ -99,7 +99,7 @@ class ForwardItem {
     block.largest = -infinity;
   }
 
-  /// Scores of the block's queries and the packed keys, softmax weights, and their sum of values.
+  /// Computes scores of the block's queries with the packed keys, weights, and sums of values.
   void attend(ForwardBlock<Dot>& block, const Overlap& part) {
     const std::int64_t rows = block.place.template rows<Dot>();
     Dot::template product<Start::zero>(
@@ -172,7 +172,7 @@ class ForwardItem {
                        (place.sequence * shape.heads + place.head) * shape.query_length +
                        place.first;
     for (std::int64_t row = 0; row < place.count; ++row) {
-      const float scale = block.sum[row] > 0 ? 1.0F / block.sum[row] : 0.0F;  // it may see no key
+      const float scale = block.sum[row] > 0 ? 1.0F / block.sum[row] : 0.0F;  // 0 if it sees no key
       write_row(block.out + row * size_.padded, scale, size_.dim,
                 args_.out.as<T>() + ((place.row + row) * shape.heads + place.head) * size_.dim);
       logsumexp[row] = block.highest[row] + std::log(block.sum[row]);
@@ -187,7 +187,7 @@ class ForwardItem {
   Unit* k_;         // [row_units, block_keys]
   Unit* v_;         // [block_keys / depth, padded]
   float* scores_;   // [block_queries, block_keys]
-  Unit* weights_;   // the same, as units
+  Unit* weights_;   // [block_queries, block_keys], as units
   float* rescale_;  // [block_queries]
   float* factors_;  // [block_keys]
   ForwardBlock<Dot> blocks_[blocks_per_item];
@@ -214,7 +214,7 @@ void forward(const OpContext& context, const AttentionArgs& args) {
 void attention_forward_cpu(const OpContext& context, const AttentionArgs& args) {
   if (args.q.dtype == DType::bf16) {
     forward<Bf16Dot, bf16>(context, args);
-  } else if constexpr (Bf16Dot::depth == 1) {  // else the level is for bf16 only (level.h)
+  } else if constexpr (Bf16Dot::depth == 1) {  // otherwise the level is for bf16 only (level.h)
     if (args.q.dtype == DType::f16) {
       forward<FloatDot, fp16>(context, args);
     } else {

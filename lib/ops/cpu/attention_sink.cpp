@@ -10,7 +10,7 @@ namespace trainctl {
 
 namespace {
 
-/// The place where the elements of the query and head with number `statistic` begin.
+/// The index of the first element for the query and head of element `statistic` of the logsumexp.
 std::int64_t place_of(const AttentionShape& shape, const TokenRuns& queries,
                       std::int64_t statistic) {
   const std::int64_t query = statistic % shape.query_length;
@@ -43,7 +43,7 @@ void forward(const AttentionSinkArgs& args) {
                });
 }
 
-/// A head is the work of one thread, so that its sum has a fixed order.
+/// One thread processes a whole head, so that its sum has a fixed order.
 template <class T>
 void backward(const AttentionSinkArgs& args) {
   const AttentionShape& shape = args.shape;

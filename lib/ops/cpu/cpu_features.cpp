@@ -9,7 +9,7 @@ namespace trainctl {
 namespace {
 
 struct Feature {
-  CpuLevel level;  // the lowest that needs it
+  CpuLevel level;  // lowest level that needs it
   std::string_view name;
   std::uint32_t CpuIdentity::*word;
   std::uint32_t bits;  // all must be set
@@ -47,7 +47,7 @@ constexpr Feature features[] = {
     {CpuLevel::amx, "tile registers (operating system)", &CpuIdentity::xcr0, bit(17) | bit(18)},
 };
 
-/// XGETBV, which exists where the operating system has set OSXSAVE.
+/// Executes XGETBV, which exists only if the operating system has set OSXSAVE.
 std::uint32_t read_xcr0() {
   std::uint32_t low = 0;
   std::uint32_t high = 0;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr float lowest = -std::numeric_limits<float>::infinity();
 
-/// z of a stored logit (LogitForm), and its slope.
+/// Computes z of a stored logit (LogitForm); sloped() multiplies a gradient by dz.
 struct PlainLogit {
   explicit PlainLogit(const LogitForm&) {}
   float z(float x) const { return x; }
@@ -42,7 +42,7 @@ void with_form(const LogitForm& form, const Visit& visit) {
   form.cap > 0 ? visit(CappedLogit(form)) : visit(ScaledLogit(form));
 }
 
-/// The largest logit; NaNs do not count. In lanes, since compilers may not reorder a maximum.
+/// The largest logit, ignoring NaNs. Uses lanes, because compilers may not reorder a maximum.
 template <class T, class Form>
 float highest_of(const T* logits, const Form& form, std::int64_t count) {
   constexpr std::int64_t lanes = 64;
@@ -61,13 +61,13 @@ float highest_of(const T* logits, const Form& form, std::int64_t count) {
   return result;
 }
 
-/// The largest of some logits and the sum of exp(logit - shift).
+/// For some logits, the largest one and the sum of exp(logit - shift).
 struct RowStats {
   float highest;
   double sum;
 };
 
-/// In lanes too. Meanwhile the logits that follow are fetched into the cache.
+/// Computes the stats in lanes, and prefetches the following logits into the cache.
 template <class T, class Form>
 RowStats block_stats(const T* logits, const Form& form, float shift, std::int64_t count) {
   constexpr std::int64_t lanes = 32;
@@ -96,9 +96,9 @@ RowStats block_stats(const T* logits, const Form& form, float shift, std::int64_
   return block;
 }
 
-/// Reads the row once, in blocks. The terms of a block are relative to the largest logit that was
-/// known when the shift was last set, and the block is read again where one of its logits is
-/// larger by more than fast_exp_of_term takes.
+/// Reads a row in blocks. The terms of a block are relative to `shift`, the largest logit when it
+/// was last set. A block is read twice only if one of its logits exceeds the shift by more than
+/// fast_exp_of_term allows.
 template <class T, class Form>
 RowStats row_stats(const T* logits, const Form& form, std::int64_t count) {
   constexpr std::int64_t block = 4096;
@@ -107,8 +107,8 @@ RowStats row_stats(const T* logits, const Form& form, std::int64_t count) {
   for (std::int64_t begin = 0; begin < count; begin += block) {
     const std::int64_t here = std::min(block, count - begin);
     if (shift == lowest) shift = highest_of(logits + begin, form, here);
-    // Nothing above -inf yet: either all of it is -inf, which adds nothing, or a NaN, which must
-    // show.
+    // With a shift of -inf, all logits of the block are -inf, which add nothing, or NaN, which must
+    // show in the result.
     RowStats terms = block_stats(logits + begin, form, shift == lowest ? 0.0F : shift, here);
     if (terms.highest > shift + 1) {
       row.sum *= static_cast<double>(fast_exp_of_term(shift - terms.highest));
@@ -142,7 +142,7 @@ float scale_of(const StepState& state) {
   return static_cast<float>(double{state.loss_factor} * state.loss_scale);
 }
 
-/// One row: exp(z - row_max) / row_sum * scale, less scale at the label, times the slope of z.
+/// Gradient of one row: exp(z - row_max) / row_sum * scale, minus scale at the label, times dz.
 template <class T, class Form>
 void gradient_row(const CrossEntropyArgs& args, const Form& form, std::int64_t row) {
   const std::int64_t columns = args.logits.columns();
@@ -173,7 +173,7 @@ void gradient_row(const CrossEntropyArgs& args, const Form& form, std::int64_t r
   std::fill(logits + valid, logits + columns, T{});
 }
 
-/// In row order and in double, whatever the thread count.
+/// Sums in row order and in double, so that the result is independent of the number of threads.
 double loss_of(const CrossEntropyArgs& args) {
   double loss = 0;
   for (std::int64_t row = 0; row < args.logits.rows(); ++row) {

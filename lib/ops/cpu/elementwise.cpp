@@ -118,8 +118,8 @@ struct Pair {
   float even, odd;
 };
 
-/// Philox::normal of elements 2 * index and 2 * index + 1, with the same operations in the same
-/// precision, so that the bits are the same.
+/// Philox::normal of elements 2 * index and 2 * index + 1, with the same operations and precision,
+/// so that results are bit-identical.
 Pair normal_pair(const Philox& random, std::uint64_t index) {
   const auto words = random.block(index);
   const double u = (static_cast<double>(words[0]) + 1.0) * 0x1.0p-32;

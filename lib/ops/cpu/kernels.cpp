@@ -8,7 +8,7 @@ namespace trainctl {
 
 namespace {
 
-/// Only its value is used: not every entry has a fast kernel.
+/// consteval, because some referenced entries have no fast kernel and must not be linked.
 consteval Kernels table_of_level() {
   Kernels table{
       .name = "cpu",
@@ -16,21 +16,21 @@ consteval Kernels table_of_level() {
 #include "ops/kernels.def"
 #undef KERNEL
   };
-  table.matmul = nullptr;                 // matmul.cpp chooses
-  table.matmul_gelu = matmul_gelu_plain;  // by the table's own kernels
+  table.matmul = nullptr;                 // matmul.cpp chooses the kernel
+  table.matmul_gelu = matmul_gelu_plain;  // calls the table's own kernels
   table.matmul_gelu_backward = matmul_gelu_backward_plain;
   table.matmul_column_sums = matmul_column_sums_plain;
   table.matmul_batch = matmul_batch_plain;
-  table.attention_merge = attention_merge_plain;  // little compared with attention
-  table.largest = largest_plain;                  // one number for each query of a head
-  table.router_forward = router_forward_plain;    // few numbers for each token
+  table.attention_merge = attention_merge_plain;  // cheap compared with attention
+  table.largest = largest_plain;                  // one number per query and head
+  table.router_forward = router_forward_plain;    // few numbers per token
   table.router_backward = router_backward_plain;
   table.router_losses = router_losses_plain;
   table.router_statistics = router_statistics_plain;
-  table.cross_entropy_combine = cross_entropy_combine_plain;  // a few rows: nothing to gain
+  table.cross_entropy_combine = cross_entropy_combine_plain;  // only a few rows
   table.step_verdict = step_verdict_plain;
-  table.swap_blocks = swap_blocks_plain;  // copies
-  table.copy_rows = copy_rows_plain;      // the same
+  table.swap_blocks = swap_blocks_plain;  // only copies
+  table.copy_rows = copy_rows_plain;      // only copies
   return table;
 }
 

@@ -1,6 +1,6 @@
-// The fast CPU kernels, of the entries of Kernels that cpu/kernels.cpp does not leave to others;
-// each is compiled once for every level (level.h). Arguments were checked by the front doors; the
-// work runs in the calling thread and those that help it and is done on return. Internal to
+// The fast CPU kernels, for all entries of Kernels except those that cpu/kernels.cpp replaces. Each
+// is compiled once for every level (level.h). The callers have checked the arguments. A kernel runs
+// in the calling thread and its helper threads, and has finished when it returns. Internal to
 // lib/ops.
 #pragma once
 

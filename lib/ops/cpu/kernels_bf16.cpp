@@ -1,4 +1,4 @@
-// The kernels of bf16 that AVX-512's bf16 instructions change, and those that AMX's tiles do.
+// The bf16 kernels that use AVX-512's bf16 instructions or AMX's tiles.
 #include "ops/cpu/kernels.h"
 #include "ops/cpu/level.h"
 #include "ops/cpu/matmul/products.h"

@@ -1,6 +1,6 @@
-// The kernels of one level are one table to the rest of the program. The sources of a level are
-// compiled with that level's instructions and become one object in which only the table is visible,
-// so that no other code can come to use them; CMakeLists.txt says how. Internal to lib/ops/cpu.
+// The kernels of one level, as one table. The sources of a level are compiled with its instructions
+// and linked into one object in which only the table is visible, so that no other code can use them
+// by accident; CMakeLists.txt defines this. Internal to lib/ops/cpu.
 #pragma once
 
 #include "base/dtype.h"
@@ -10,7 +10,7 @@
 namespace trainctl {
 
 struct LevelKernels {
-  Kernels kernels;  // without matmul; entries are null that a level for bf16 only does not change
+  Kernels kernels;  // all but matmul; null for entries that a bf16-only level leaves unchanged
   /// Products in register tiles (matmul/tiles.h) and through fp32 (matmul/widened.h).
   bool (*tiles)(const OpContext&, const Matmul&);
   void (*widened)(const OpContext&, const Matmul&);
@@ -19,10 +19,10 @@ struct LevelKernels {
 }  // namespace trainctl
 
 extern "C" {
-/// The table, as the level's own sources name it.
+/// The table, under the name that the level's own sources use.
 extern const trainctl::LevelKernels trainctl_level;
-/// The tables of all levels, as everybody else sees them. Those above v3 do not exist in a build
-/// for one machine that lacks the instructions (levels.cmake).
+/// The tables of all levels, under the names that other code uses. Tables above v3 do not exist in
+/// a build for one machine that lacks the instructions (levels.cmake).
 extern const trainctl::LevelKernels trainctl_level_v3;
 extern const trainctl::LevelKernels trainctl_level_avx512;
 extern const trainctl::LevelKernels trainctl_level_avx512_bf16;
@@ -36,11 +36,11 @@ namespace trainctl {
 /// in this build, and not `plain`.
 const LevelKernels& part_of(CpuLevel level, DType operand);
 
-// Products on the CPU: which way each goes at each level. Compiled for every processor; the ways
-// themselves are kernels of a level (cpu/level.h) or oneDNN. Internal to lib/ops.
+// Products on the CPU: the choice of implementation at each level. Compiled for every processor;
+// the implementations are kernels of a level (cpu/level.h) or oneDNN. Internal to lib/ops.
 
-/// The kernel that multiplies at `level`, one of v3 and above. Equal calls always go the same way:
-/// nothing is timed, so that equal runs stay bit-identical.
+/// The kernel for products at `level`, v3 or above. Its choice depends only on the call and not on
+/// timing, so that equal runs stay bit-identical.
 Kernel<Matmul> matmul_kernel(CpuLevel level);
 
 }  // namespace trainctl

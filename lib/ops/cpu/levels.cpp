@@ -1,5 +1,5 @@
-// The tables of all levels, and which of them this machine can run. Compiled for every x86-64
-// processor, since it runs before a level is chosen.
+// The tables of all levels, and the detection of levels that this machine supports. Compiled for
+// every x86-64 processor, because it runs before a level is chosen.
 #include <array>
 #include <string>
 
@@ -11,7 +11,7 @@ namespace trainctl {
 
 namespace {
 
-#ifdef TRAINCTL_AVX512  // the levels are built (levels.cmake)
+#ifdef TRAINCTL_AVX512  // these levels are built (levels.cmake)
 constexpr const LevelKernels* avx512 = &trainctl_level_avx512;
 constexpr const LevelKernels* avx512_bf16 = &trainctl_level_avx512_bf16;
 constexpr const LevelKernels* amx = &trainctl_level_amx;
@@ -38,7 +38,7 @@ std::size_t index_of(CpuLevel level) {
   return static_cast<std::size_t>(level) - static_cast<std::size_t>(CpuLevel::v3);
 }
 
-/// Attention by the part of the level that the type of q has; `kernel` is its entry in the table.
+/// Calls entry `kernel` of the table that the level uses for q's type.
 template <CpuLevel level, auto kernel, class Args>
 void attention(const OpContext& context, const Args& args) {
   (part_of(level, args.q.dtype).kernels.*kernel)(context, args);

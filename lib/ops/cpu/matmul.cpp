@@ -9,11 +9,11 @@ namespace trainctl {
 
 namespace {
 
-/// How a product can be computed: by oneDNN; through fp32 (matmul/widened.h); in register tiles
-/// (matmul/tiles.h), of any size or only where the operands do not stay in cache.
+/// Implementations of a product: oneDNN; through fp32 (matmul/widened.h); register tiles
+/// (matmul/tiles.h), for any size, or only if the operands do not fit into cache.
 enum class ProductPath { library, widened, tiles, large_tiles };
 
-/// The way of a type of operands, and the one for the products that it leaves.
+/// The preferred implementation for an operand type, and the one for products that it refuses.
 struct Ways {
   ProductPath first;
   ProductPath rest;
@@ -23,8 +23,8 @@ struct ProductTable {
   Ways fp32, bf16, fp16;
 };
 
-/// The fastest ways that were measured. Below AVX-512, oneDNN allocates in every product and cannot
-/// multiply bf16; below AVX512-BF16 it is slow with bf16. Not every oneDNN multiplies fp16.
+/// The fastest implementations as measured. Below AVX-512, oneDNN allocates in every product and
+/// cannot multiply bf16; below AVX512-BF16 it is slow for bf16. Some cannot multiply fp16.
 constexpr ProductTable products_at(CpuLevel level) {
   constexpr Ways library{ProductPath::library, ProductPath::library};
   constexpr Ways widened{ProductPath::widened, ProductPath::widened};
@@ -41,9 +41,9 @@ constexpr ProductTable products_at(CpuLevel level) {
   return {.fp32 = library, .bf16 = widened, .fp16 = widened};
 }
 
-/// Packing costs time, but not memory traffic, while everything stays in cache: there oneDNN, which
-/// packs less, is faster by a tenth; for larger operands the tiles are. They are also for products
-/// that the library would leave to one thread.
+/// Whether operands stay in cache. Packing takes time but no memory traffic then, so oneDNN, which
+/// packs less, is faster by a tenth. Tiles are faster for larger operands, and for products for
+/// which the library would use a single thread.
 bool stays_in_cache(const Matmul& args) {
   constexpr std::int64_t cache_bytes = std::int64_t{4} << 20;
   return args.a.bytes() + args.b.bytes() + args.c.bytes() <= cache_bytes;
@@ -53,7 +53,7 @@ bool multiply_in_tiles(CpuLevel level, const OpContext& context, const Matmul& a
   return part_of(level, args.a.dtype).tiles(context, args);
 }
 
-/// False where `way` leaves the product to another one.
+/// Multiplies by `way`. Returns false if it leaves the product to another implementation.
 bool multiply(ProductPath way, CpuLevel level, const OpContext& context, const Matmul& args) {
   switch (way) {
     case ProductPath::library: matmul_library(context, args); return true;
@@ -75,7 +75,7 @@ void matmul_cpu(const OpContext& context, const Matmul& args) {
   constexpr ProductTable table = products_at(level);
   const MatmulShape shape = shape_of(args);
   if (shape.m == 0 || shape.n == 0 || shape.k == 0) {
-    matmul_plain(context, args);  // leaves c, or sets it to the bias or zero
+    matmul_plain(context, args);  // leaves c unchanged, or sets it to the bias or zero
     return;
   }
   const Ways ways = shape.operand == DType::bf16  ? table.bf16

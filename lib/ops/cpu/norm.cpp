@@ -11,9 +11,9 @@
 
 namespace trainctl {
 
-// The residual that both norms add to a row before they read it.
+// The addition of the residual to a row, before either norm reads it.
 
-/// sum = factor * x + residual, rounded to T as it will be read back.
+/// sum = factor * x + residual, rounded to T, as the norm then reads it.
 template <class T>
 void add_residual(const T* x, float factor, const T* residual, T* sum, std::int64_t hidden) {
 #pragma omp simd
@@ -22,11 +22,11 @@ void add_residual(const T* x, float factor, const T* residual, T* sum, std::int6
   }
 }
 
-// Sums over the rows of a matrix, as the gradients of norm weights need them: fixed blocks of rows
-// are summed into scratch, then the blocks in order. The split depends on the shape only, so the
-// thread count does not change a bit. Internal to lib/ops.
+// Sums over the rows of a matrix, for the gradients of norm weights: fixed blocks of rows are
+// summed into scratch, then the blocks are added in order. The blocks depend only on the shape, so
+// results are bit-identical for any number of threads. Internal to lib/ops.
 
-/// Blocks of rows, each with a zero-initialised fp32 vector of `width` in scratch.
+/// Blocks of rows, each with an fp32 vector of `width` sums in scratch, initially zero.
 struct RowPartials {
   std::int64_t rows, width, blocks;
   float* sums;  // [blocks, width]
@@ -77,7 +77,7 @@ float mean_of(const T* x, std::int64_t hidden) {
   return total / static_cast<float>(hidden);
 }
 
-/// The mean of (x - mean)^2; of RMSNorm with mean 0.
+/// The mean of (x - mean)^2; RMSNorm uses mean = 0.
 template <class T>
 float variance_of(const T* x, float mean, std::int64_t hidden) {
   float total = 0;
@@ -135,17 +135,17 @@ template <class T>
 struct BackwardRow {
   const T* dy;
   const T* x;
-  const T* d_residual;  // or null
+  const T* d_residual;  // may be null
   T* dx;
   float mean, rstd;
-  float offset;  // of the weights
-  // For a row that ranks divide, the sum that they added up and the number of features it covers;
-  // else null and the columns.
+  float offset;  // added to the weights
+  // If ranks divide the row: its sum over the ranks, and the number of features of the whole row.
+  // Otherwise null and the columns of x.
   const float* sum;
   float features;
 };
 
-/// dx of a row, by gradient(i), and what else reaches it.
+/// Stores dx of a row: gradient(i), plus d_residual if given.
 template <class T, class Gradient>
 void store_row(const BackwardRow<T>& row, std::int64_t hidden, const Gradient& gradient) {
   if (row.d_residual == nullptr) {
@@ -159,8 +159,8 @@ void store_row(const BackwardRow<T>& row, std::int64_t hidden, const Gradient& g
   }
 }
 
-/// dx = rstd (g - mean(g) - z mean(g z)) with g = dy weight and z the normalised input; adds to the
-/// two weight gradients.
+/// dx = rstd (g - mean(g) - z mean(g z)) with g = dy weight and z the normalised input. Adds to the
+/// gradients of weight and bias.
 template <class T>
 void layer_row(const BackwardRow<T> row, const float* weight, float* dweight, float* dbias,
                std::int64_t hidden) {
@@ -184,7 +184,7 @@ void layer_row(const BackwardRow<T> row, const float* weight, float* dweight, fl
   });
 }
 
-/// dx = rstd (g - z mean(g z)), likewise.
+/// dx = rstd (g - z mean(g z)), with g and z as in layer_row. Adds to the weight's gradient.
 template <class T>
 void rms_row(const BackwardRow<T> row, const float* weight, float* dweight, std::int64_t hidden) {
   float gz_total = 0;
@@ -203,7 +203,7 @@ void rms_row(const BackwardRow<T> row, const float* weight, float* dweight, std:
   });
 }
 
-/// The gradient of a row without weights.
+/// Computes dx of a row if the norm has no weights.
 template <class T>
 void unweighted_row(const BackwardRow<T> row, std::int64_t hidden) {
   float gz_total = 0;

@@ -14,7 +14,7 @@ namespace trainctl {
 namespace {
 
 constexpr std::int64_t block = element_piece;
-constexpr std::int64_t batch = 512;  // blocks per parallel loop; their sums lie on the stack
+constexpr std::int64_t batch = 512;  // blocks per parallel loop; limits the sums on the stack
 
 double sum_of_squares(const float* x, std::int64_t count) {
   double sum = 0;
@@ -51,15 +51,15 @@ void square_sum_cpu(const OpContext& context, const Calls<SquareSum>& calls) {
   each_call<SquareSum, add_squares>(context, calls);
 }
 
-// The random words by which a part of a tensor is rounded (ops/random_rounding.h), in vector code.
-// Internal to lib/ops.
+// The random words that round a part of a tensor (ops/random_rounding.h), in vector code. Internal
+// to lib/ops.
 
 class RandomWords {
  public:
   RandomWords(std::uint64_t seed, std::uint64_t stream, const RandomRounding& rounding)
       : lanes_(seed, stream), rounding_(rounding) {}
 
-  /// Writes the words of elements [begin, end) of the part.
+  /// Writes the words for elements [begin, end) of the part.
   void fill(std::int64_t begin, std::int64_t end, std::uint32_t* words) const {
     while (begin < end) {
       const std::int64_t left = rounding_.run - (begin + rounding_.skip) % rounding_.run;
@@ -77,9 +77,9 @@ class RandomWords {
 
 namespace {
 
-/// Reads and writes everything once: the update is bound by memory. `kept`: how many states there
-/// are. Copy is the type of `compute`, float where there is none; Weight, First and Second are
-/// those of the parameter and the states.
+/// Reads and writes every value once, because memory limits the update. `kept` is the number of
+/// states. Copy is the type of `compute`, or float without it; Weight, First and Second are the
+/// types of the parameter and the states.
 template <class Rule, int kept, class Weight, class Copy, class First, class Second>
 void update_elements(const Update& args) {
   constexpr bool random = sizeof(First) < sizeof(float) || sizeof(Second) < sizeof(float);
@@ -118,7 +118,7 @@ void update_elements(const Update& args) {
   });
 }
 
-/// With the types of parameter and copy.
+/// Selects the types of parameter and copy.
 template <class Rule, int kept, class First, class Second>
 void update_weights(const Update& args) {
   if (args.parameter.dtype == DType::bf16) {
@@ -129,7 +129,7 @@ void update_weights(const Update& args) {
   });
 }
 
-/// With the types of the states that are there.
+/// Selects the types of the states.
 template <class Rule>
 void update_by(const Update& args) {
   if (!Rule::keeps(args.constants)) return update_weights<Rule, 0, float, float>(args);

@@ -17,7 +17,7 @@ void rotate_head(T* x, const float* cosine, const float* sine, float sign, std::
   }
 }
 
-/// With pairs of neighbours.
+/// Rotates pairs of adjacent features.
 template <class T>
 void rotate_neighbours(T* x, const float* cosine, const float* sine, float sign,
                        std::int64_t pairs) {

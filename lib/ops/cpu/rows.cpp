@@ -26,7 +26,7 @@ void spread(const MoveRows& args) {
   });
 }
 
-/// Elements of a row whose sums are in registers or the nearest memory at a time.
+/// Elements of a row that are summed at a time, so that sums stay in registers or level-1 cache.
 constexpr std::int64_t piece = 256;
 
 template <class T>
@@ -113,7 +113,7 @@ void add_bias(const BiasRows& args) {
   });
 }
 
-/// Each part has some columns of all rows, so that no sum depends on the number of threads.
+/// A part is some columns of all rows, so that sums are independent of the number of threads.
 template <class T>
 void bias_sum(const BiasRows& args) {
   const std::int64_t features = args.dy.shape[1];
@@ -182,7 +182,7 @@ void bias_rows_backward_cpu(const OpContext&, const BiasRows& args) {
 
 namespace {
 
-/// Row `index - first_row` of a table, or null where this shard does not hold it.
+/// Row `index - first_row` of a table, or null if this shard does not have it.
 template <class T>
 T* find_row(T* table, std::int64_t index, std::int64_t first_row, const Shape& shape) {
   const std::int64_t row = index - first_row;
@@ -222,8 +222,8 @@ void add_part(float* to, const T* from, std::int64_t begin, std::int64_t end) {
   for (std::int64_t i = begin; i < end; ++i) to[i] += to_float(from[i]);
 }
 
-/// Each thread has columns of its own and goes through all tokens in order: the sums do not depend
-/// on the thread count.
+/// Each thread has some columns and processes all tokens in order, so that sums are independent of
+/// the number of threads.
 template <class T>
 void backward(const EmbeddingArgs& args) {
   const std::int64_t hidden = args.dy.columns();
@@ -252,12 +252,12 @@ void embedding_backward_cpu(const OpContext&, const EmbeddingArgs& args) {
 
 namespace {
 
-constexpr std::int64_t width = 4096;    // columns summed together: their sums stay in cache
-constexpr std::int64_t run_rows = 128;  // rows per partial sum, so that rounding grows slowly
+constexpr std::int64_t width = 4096;    // columns summed together, so that sums stay in cache
+constexpr std::int64_t run_rows = 128;  // rows per partial sum, so that rounding errors grow slowly
 
-/// Adds `rows` rows of `columns` <= width columns, which start at dy, to db. Four rows at a time,
-/// since their sums are then read and written once and memory is read in four places; each column
-/// is summed in the order of its rows all the same.
+/// Adds `rows` rows of `columns` <= width columns, starting at dy, to db. Four rows are added at a
+/// time, so that sums are read and written once for these, and memory is read at four places. Each
+/// column is still summed in the order of the rows.
 template <class T>
 void add_run(const T* dy, std::int64_t row_length, std::int64_t rows, float* db,
              std::int64_t columns) {
@@ -284,7 +284,7 @@ void add_run(const T* dy, std::int64_t row_length, std::int64_t rows, float* db,
   for (std::int64_t i = 0; i < columns; ++i) db[i] += sums[i];
 }
 
-/// Each thread has columns of its own and adds rows in order: the thread count changes no bit.
+/// Each thread has some columns and adds rows in order, so results do not depend on threads.
 template <class T>
 void sum_rows(const BiasGradient& args) {
   const std::int64_t rows = args.dy.rows();

@@ -1,7 +1,7 @@
-// Attention backward from out and logsumexp (Dao 2023, FlashAttention-2, algorithm 2) in two passes
-// that make the probabilities again: first dk and dv, a block to a tile of keys, then dq, a block
-// to a tile of queries, so that every sum has one owner and a fixed order. dq may lie where d_out
-// does.
+// Attention backward from out and logsumexp (Dao 2023, FlashAttention-2, algorithm 2). Two passes
+// recompute the probabilities: first dk and dv with a block per tile of keys, then dq with a block
+// per tile of queries, so that every sum has one owner and a fixed order. dq may share memory with
+// d_out.
 #include "base/scratch.h"
 #include "ops/cuda/attention_problem.cuh"
 #include "ops/cuda/attention_tiles.cuh"
@@ -21,17 +21,17 @@ struct Backward {
   T* dq;
   T* dk;
   T* dv;
-  float* mean;  // d_out . out of each query and head, as logsumexp lies; null where no room is left
+  float* mean;  // d_out . out per query and head, laid out as logsumexp; null if scratch lacks room
 };
 
-/// The values of a query that the gradients of its scores need.
+/// The values of a query that its scores' gradients need.
 struct Query {
-  float logsumexp;      // in exponent units
+  float logsumexp;      // multiplied by exponent_unit
   float mean;           // d_out . out
-  int position, first;  // what it sees; of none: nothing
+  int position, first;  // sees keys in [first, position]; none if padding
 };
 
-/// The part of a . b from `first` on, packs of `width` elements `step` apart.
+/// The part of a . b in packs of `width` elements, from `first` on, `step` apart.
 template <int width, class T>
 __device__ float product_of(const T* a, const T* b, int first, int step, int count) {
   float sum = 0;
@@ -46,7 +46,7 @@ __device__ float product_of(const T* a, const T* b, int first, int step, int cou
   return sum;
 }
 
-/// args.mean: eight lanes take one of `count`.
+/// Computes `count` elements of args.mean, eight lanes per element.
 template <class T, int width>
 __global__ void __launch_bounds__(block_threads)
     mean_kernel(const __grid_constant__ Backward<T> args, std::int64_t count) {
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(block_threads)
   if (lane == 0 && statistic < count) args.mean[statistic] = sum;
 }
 
-/// A tile of queries from `begin` on, a thread to each.
+/// Loads the values of a tile of queries from `begin` on, one query per thread.
 template <class T, int tile>
 __device__ void look_at(Query* queries, const Backward<T>& args, int sequence, int head,
                         int begin) {
@@ -90,13 +90,13 @@ __device__ void look_at(Query* queries, const Backward<T>& args, int sequence, i
                  problem.first_seen(row, position)};
 }
 
-/// A score becomes the probability of a key after dropout, and the gradient of that probability the
-/// gradient of the score. `factor` is dropout's.
+/// Replaces a score by the key's probability after dropout, and the gradient of this probability by
+/// the gradient of the score. `factor` is dropout's.
 template <class T>
 __device__ void link(const AttentionProblem<T>& problem, const Query& query, bool seen,
                      float factor, float& score, float& gradient) {
   float scale = problem.scale * exponent_unit<T>;
-  float slope = problem.scale;  // of the score by the product of query and key
+  float slope = problem.scale;  // derivative of the score by the product of query and key
   if (problem.cap > 0) {
     score = problem.part_of_cap(score);
     scale = problem.cap * exponent_unit<T>;
@@ -107,7 +107,7 @@ __device__ void link(const AttentionProblem<T>& problem, const Query& query, boo
   gradient = chance * (factor * gradient - query.mean) * slope;
 }
 
-/// The gradients of all scores of a thread. `kept` is that of kept_by_dropout, or all ones.
+/// Links all scores of a thread to gradients. `kept` is from kept_by_dropout, or all ones.
 template <class T, int tile, class QueryOf, class KeyPosition>
 __device__ void link_all(const AttentionProblem<T>& problem, bool all_seen, std::uint32_t kept,
                          const QueryOf& query_of, const KeyPosition& key_position,
@@ -134,7 +134,7 @@ __device__ void link_all(const AttentionProblem<T>& problem, bool all_seen, std:
   });
 }
 
-/// One tile of a block's own tokens' gradient, into rows of `to`.
+/// Writes a tile of gradients of this block's own tokens to rows of `to`.
 template <class T, int tile, int columns>
 __device__ void write_rows(T* to, const Fragment<T, columns>& values, const Runs& runs,
                            int sequence, int begin, int end, int head, int heads, int head_dim,
@@ -152,11 +152,11 @@ __device__ void write_rows(T* to, const Fragment<T, columns>& values, const Runs
   }
 }
 
-/// Columns of dk and dv that one block makes: registers hold no more.
+/// Columns of dk and dv per block, limited by registers.
 template <int dim>
 inline constexpr int part_columns = dim > 128 ? 128 : dim;
 
-/// Tiles of queries that a block for keys holds: the next one comes while one is multiplied.
+/// Tiles of queries that a keys block holds: with 2, the next is loaded during products.
 template <class T, int dim>
 inline constexpr int query_stages = sizeof(T) == 2 && dim <= 128 ? 2 : 1;
 
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   struct Tile;
   Query* queries = static_shared<Tile, Query, stages * tile>();
 
-  // The first keys are seen by the most queries: they come first.
+  // The first keys are seen by the most queries, so their blocks start first.
   const int begin = static_cast<int>(blockIdx.z) * tile;
   const int end = min(problem.key_length, begin + tile);
   const int kv_head = static_cast<int>(blockIdx.x) / parts;
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     const int key = begin + Scores::row(i);
     position[i] = key < end ? problem.keys.position(key) : no_position;
   }
-  // Tiles of queries that see a key, of all heads that share the keys, one after the other.
+  // Iterates over the tiles of queries that see a key, for all heads that share the keys.
   int head = kv_head * group;
   int query = 0;
   const auto find = [&] {
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     query += tile;
     find();
     wait_for_copies<0>();
-    __syncthreads();  // these queries are here, and the former ones are multiplied
+    __syncthreads();  // these queries have arrived, and products of the last ones are done
     if (stages > 1 && head < last_head) bring_queries((stage + 1) % stages);
     Scores scores = multiply_rows<T, tile, dim>(k, q);
     Scores gradients = multiply_rows<T, tile, dim>(v, d_out);
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     add_product<T, tile, columns>(dv, scores, d_out + first_column, stride, room);
     add_product<T, tile, columns>(dk, gradients, q + first_column, stride, room);
     if (stages > 1) continue;
-    __syncthreads();  // the next queries come where these are
+    __syncthreads();  // the next queries overwrite these
     if (head < last_head) bring_queries(0);
   }
   commit_copies();
@@ -309,12 +309,12 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   while (key < problem.key_length) {
     const int key_end = min(problem.key_length, key + tile);
     wait_for_copies<0>();
-    __syncthreads();  // the values are here, and the former keys are multiplied
+    __syncthreads();  // the values have arrived, and products of the last keys are done
     bring_keys<T, tile, dim>(k, problem.k, problem, sequence, key, kv_head);
     place_keys<tile>(key_position, problem, key);
     Scores gradients = multiply_rows<T, tile, dim>(d_out, v);
     wait_for_copies<0>();
-    __syncthreads();  // the keys are here, and the values are multiplied
+    __syncthreads();  // the keys have arrived, and products of the values are done
     const bool all_seen =
         problem.all_seen(sight, problem.keys.span(key, key_end), key_end - key == tile);
     key = problem.next_seen(sight, key + tile, tile);

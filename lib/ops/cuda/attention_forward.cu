@@ -1,6 +1,6 @@
-// Attention forward: a block takes a tile of queries of one head and goes over the tiles of keys
-// with an online softmax (Dao 2023, FlashAttention-2, algorithm 1). Values come while scores are
-// taken.
+// Attention forward: a block takes a tile of queries of one head and iterates over tiles of keys
+// with an online softmax (Dao 2023, FlashAttention-2, algorithm 1). Values are loaded while scores
+// are computed.
 #include <string>
 
 #include "base/error.h"
@@ -34,15 +34,15 @@ struct Forward {
   AttentionProblem<T> problem;
   T* out;
   float* logsumexp;
-  unsigned* largest;         // or null
-  const std::uint8_t* real;  // of the queries; or null
+  unsigned* largest;         // may be null
+  const std::uint8_t* real;  // per query; may be null
 };
 
-/// The queries of a thread.
+/// The rows and positions of a thread's queries.
 template <int rows>
 struct Queries {
   std::int64_t row[rows];
-  int position[rows], first[rows];  // what they see; of none: nothing
+  int position[rows], first[rows];  // sees keys in [first, position]; none if padding
 
   template <class T>
   __device__ Queries(const AttentionProblem<T>& problem, int sequence, int begin, const int* own) {
@@ -57,7 +57,7 @@ struct Queries {
   }
 };
 
-/// Scores become probabilities over the largest score so far; what was summed before is rescaled.
+/// Replaces scores by exponentials relative to the highest score so far, and rescales earlier sums.
 template <class T, int tile, int dim>
 __device__ void softmax_tile(Fragment<T, tile>& scores, Fragment<T, dim>& out, float scale,
                              float (&highest)[Fragment<T, tile>::rows],
@@ -68,7 +68,7 @@ __device__ void softmax_tile(Fragment<T, tile>& scores, Fragment<T, dim>& out, f
 #pragma unroll
     for (int j = 0; j < scores.own; ++j) most = fmaxf(most, scores.at(i, j));
     most = scores.row_max(most);
-    const float base = most == -INFINITY ? 0.0F : most * scale;  // of a query that has seen no key
+    const float base = most == -INFINITY ? 0.0F : most * scale;  // a query has seen no key
     const float rescale = exponential<T>(highest[i] * scale - base);
     highest[i] = most;
     sum[i] *= rescale;
@@ -99,13 +99,13 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
   const int head = static_cast<int>(blockIdx.x);
   const int sequence = static_cast<int>(blockIdx.y);
   const int kv_head = problem.kv_head(head);
-  // The last queries see the most keys: they come first.
+  // The last queries see the most keys, so their blocks start first.
   const int begin = static_cast<int>(gridDim.z - 1 - blockIdx.z) * tile;
   const int end = min(problem.query_length, begin + tile);
   const Sight sight = problem.sight(sequence, begin, end);
   const Philox random = problem.random();
   const bool drops = problem.state != nullptr;
-  // With a cap, scores are parts of it.
+  // With a cap, scores are stored in units of the cap.
   const float unit = problem.cap > 0 ? problem.cap : problem.scale;
   const float scale = unit * exponent_unit<T>;
   int own[Scores::rows];
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
         problem.all_seen(sight, problem.keys.span(key, key_end), key_end - key == tile);
     if (!all_seen || drops) place_keys<tile>(key_position, problem, key);
     wait_for_copies<0>();
-    __syncthreads();  // the keys are here, and the former values are multiplied
+    __syncthreads();  // the keys have arrived, and products of the last values are done
     bring_keys<T, tile, dim>(v, problem.v, problem, sequence, key, kv_head);
     Scores scores = multiply_rows<T, tile, dim>(q, k);
     if (problem.cap > 0) {
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
       }
     }
     wait_for_copies<0>();
-    __syncthreads();  // the values are here, and the keys are multiplied
+    __syncthreads();  // the values have arrived, and products of the keys are done
     key = problem.next_seen(sight, key + tile, tile);
     if (key < problem.key_length)
       bring_keys<T, tile, dim>(k, problem.k, problem, sequence, key, kv_head);

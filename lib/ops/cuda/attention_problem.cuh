@@ -1,5 +1,5 @@
-// The arguments of the attention kernels of both passes: where tokens lie, which keys a query sees,
-// what dropout keeps; and how tiles of tokens come into shared memory.
+// The arguments of the attention kernels of both passes: the rows of tokens, the keys that a query
+// sees, and the dropout mask. Also loads tiles of tokens into shared memory.
 #pragma once
 
 #include "base/philox.h"
@@ -8,10 +8,10 @@
 
 namespace trainctl::cuda {
 
-/// Positions of some queries, and the least and the largest first position that one of them sees.
+/// Ranges for some queries: of their own positions, and of the first positions that they see.
 struct Sight {
   Span own, seen;
-  /// Whether one of them may see one of the keys.
+  /// Whether one of the queries may see one of the keys.
   __device__ bool sees(const Span& key) const {
     return key.first <= own.last && key.last >= seen.first;
   }
@@ -22,14 +22,14 @@ struct AttentionProblem {
   const T* q;
   const T* k;
   const T* v;
-  const std::int32_t* first_position;  // or null
+  const std::int32_t* first_position;  // may be null
   Runs queries, keys;
   int query_length, key_length, heads, kv_heads, head_dim;
   float scale;
-  float cap;  // of the scaled scores; 0: none
+  float cap;  // limit of the scaled scores; none if 0
   KeyLimits limits;
-  bool wide;  // heads begin at multiples of 16 bytes
-  // Dropout; none where `state` is null.
+  bool wide;  // heads are aligned to 16 bytes
+  // Dropout is off if `state` is null.
   const StepState* state;
   std::int64_t site;
   float probability;
@@ -37,18 +37,18 @@ struct AttentionProblem {
   std::int64_t first_head, heads_total, seq_length;
 
   __device__ int kv_head(int head) const { return head / (heads / kv_heads); }
-  /// The first position that the query of this row and position sees.
+  /// The first position that the query with this row and position sees.
   __device__ int first_seen(std::int64_t row, int position) const {
     const int document = first_position != nullptr ? first_position[row] : 0;
     return static_cast<int>(limits.first_seen(position, document));
   }
-  /// Queries [begin, end): their positions, and the first positions that they see.
+  /// The ranges for queries [begin, end) of a sequence.
   __device__ Sight sight(int sequence, int begin, int end) const {
     Sight all{queries.span(begin, end), {0, 0}};
     if (first_position == nullptr && limits.window == 0 && limits.chunk == 0) return all;
     all.seen = {no_position, -1};
     for (int run = begin / queries.length; run * queries.length < end; ++run) {
-      // It does not fall within a run.
+      // The first seen position is monotonic within a run, so its ends give the range.
       const int first = max(begin, run * queries.length);
       const int last = min(end, (run + 1) * queries.length) - 1;
       const std::int64_t first_row = queries.row(first, sequence);
@@ -58,34 +58,34 @@ struct AttentionProblem {
     }
     return all;
   }
-  /// A score after the cap, in parts of the cap: s / c.
+  /// A score after the cap c, divided by c: tanh(s / c).
   __device__ float part_of_cap(float score) const { return tanhf(score * scale / cap); }
-  /// Whether dropout keeps the probability of a key.
+  /// Whether dropout keeps the probability of this query and key.
   __device__ bool keeps(const Philox& random, std::int64_t query_row, int head,
                         int key_position) const {
     const std::int64_t index =
         (token[query_row] * heads_total + first_head + head) * seq_length + key_position;
     return random.uniform(static_cast<std::uint64_t>(index)) >= probability;
   }
-  /// The factor of dropout for a probability that is kept or not.
+  /// Dropout's factor for a probability, depending on whether it is kept.
   __device__ float factor(bool kept) const { return kept ? 1.0F / (1.0F - probability) : 0.0F; }
   __device__ Philox random() const {
     return state != nullptr ? Philox(state->seed, dropout_stream(state->step, site)) : Philox(0, 0);
   }
-  /// The first tile of keys from `key` on that one of the queries sees; key_length or more if none.
+  /// The first tile of keys from `key` on that some query sees; key_length or more if none.
   __device__ int next_seen(const Sight& query, int key, int tile) const {
     while (key < key_length && !query.sees(keys.span(key, min(key_length, key + tile)))) {
       key += tile;
     }
     return key;
   }
-  /// Whether each of some queries sees each key of a whole tile.
+  /// Whether each of the queries sees each key of a tile; false for a partial tile.
   __device__ bool all_seen(const Sight& query, const Span& key, bool whole) const {
     return whole && key.last <= query.own.first && query.seen.last <= key.first;
   }
 };
 
-/// The parts of the problem that both passes' arguments have.
+/// Sets the arguments that are common to both passes.
 template <class T>
 AttentionProblem<T> problem_of(const AttentionArgs& args) {
   const AttentionShape& shape = args.shape;
@@ -119,14 +119,14 @@ AttentionProblem<T> problem_of(const AttentionArgs& args) {
   return problem;
 }
 
-/// Brings head `head` of tokens [begin, end) into a tile, zeroes after them and after the head's
-/// elements. It is there after commit_copies, wait_for_copies and a barrier.
+/// Starts to load head `head` of tokens [begin, end) into a tile, with zeros after the tokens and
+/// after the head's elements. Complete after commit_copies, wait_for_copies and a barrier.
 template <class T, int tile, int dim>
 __device__ void bring(T* to, const T* from, bool wide, const Runs& runs, int sequence, int begin,
                       int end, int head, int heads, int head_dim) {
   constexpr int width = vector_width<T>;
   constexpr int chunks = dim / width;
-  constexpr int rows = 2 * tile / chunks;  // at once
+  constexpr int rows = 2 * tile / chunks;  // loaded at once
   const int column = static_cast<int>(threadIdx.x) % chunks * width;
   const int first = static_cast<int>(threadIdx.x) / chunks;
   to += column;
@@ -154,7 +154,7 @@ __device__ void bring(T* to, const T* from, bool wide, const Runs& runs, int seq
   }
 }
 
-/// Starts to bring the tile of keys, or values, from `key` on.
+/// Starts to load a tile of keys or values, from `key` on.
 template <class T, int tile, int dim>
 __device__ void bring_keys(T* to, const T* from, const AttentionProblem<T>& problem, int sequence,
                            int key, int kv_head) {
@@ -164,7 +164,7 @@ __device__ void bring_keys(T* to, const T* from, const AttentionProblem<T>& prob
   commit_copies();
 }
 
-/// Positions of the tile of keys from `key` on, a thread to each.
+/// Loads the positions of a tile of keys from `key` on, one per thread.
 template <int tile, class T>
 __device__ void place_keys(int* position, const AttentionProblem<T>& problem, int key) {
   const int at = key + static_cast<int>(threadIdx.x);

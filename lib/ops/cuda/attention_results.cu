@@ -1,4 +1,4 @@
-// Operations on the results of attention: the join of two sets of keys, and sinks.
+// Operations on the results of attention: merging two sets of keys, and sinks.
 
 #include "ops/attention.h"
 #include "ops/cuda/attention_runs.cuh"
@@ -9,7 +9,7 @@
 namespace trainctl::cuda {
 namespace {
 
-// Joins attention over two sets of keys: a warp takes one head of one query.
+// Merges attention over two sets of keys: one warp per query and head.
 
 template <class T>
 struct Merge {
@@ -19,7 +19,7 @@ struct Merge {
   const T* other;
   const float* other_logsumexp;
   int query_length, heads, head_dim;
-  std::int64_t count;  // of statistics
+  std::int64_t count;  // number of statistics
 };
 
 template <class T, int width>
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(block_threads)
     for (int i = 0; i < width; ++i) x[i] = (own * x[i] + added * y[i]) * scale;
     store<width>(args.out + start + at, x);
   }
-  __syncwarp();  // all have read the statistic
+  __syncwarp();  // all lanes have read the statistic
   if (threadIdx.x % 32 == 0) args.logsumexp[statistic] = highest + logf(own + added);
 }
 
@@ -71,8 +71,8 @@ void attention_merge(const OpContext& context, const AttentionMerge& args) {
   });
 }
 
-// Sinks of attention: a warp takes one head of one query. Backward, a block takes a strip of the
-// queries of one head; the strips are then added in their order.
+// Attention sinks: one warp per query and head. In backward, a block sums a strip of the queries of
+// one head; the strips are then added in order.
 namespace {
 
 constexpr int block_warps = block_threads / 32;
@@ -84,7 +84,7 @@ struct SinkForward {
   T* out;
   float* logsumexp;
   int query_length, heads, head_dim;
-  std::int64_t count;  // of statistics
+  std::int64_t count;  // number of statistics
 };
 
 template <class T, int width>
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(block_threads)
     for (int i = 0; i < width; ++i) x[i] *= factor;
     store<width>(args.out + start + at, x);
   }
-  __syncwarp();  // all have read the statistic
+  __syncwarp();  // all lanes have read the statistic
   const float highest = fmaxf(own, sink);
   if (threadIdx.x % 32 == 0) {
     args.logsumexp[statistic] = highest + logf(expf(own - highest) + expf(sink - highest));
@@ -122,7 +122,7 @@ struct SinkBackward {
   int sequences, query_length, heads, head_dim;
 };
 
-/// Blocks: strips across, heads down.
+/// Grid: x is the strip, y the head.
 template <class T, int width>
 __global__ void __launch_bounds__(block_threads)
     sink_backward_kernel(const __grid_constant__ SinkBackward<T> args) {

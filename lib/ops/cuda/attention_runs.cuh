@@ -1,4 +1,4 @@
-// TokenRuns in the parameters of attention kernels: where tokens lie, and their positions.
+// TokenRuns as parameters of attention kernels: rows and positions of tokens.
 #pragma once
 
 #include "ops/attention.h"
@@ -7,27 +7,27 @@
 namespace trainctl::cuda {
 
 inline constexpr int max_runs = 128;
-inline constexpr int no_position = 0x7fffffff;  // of a key that is not there: nothing sees it
+inline constexpr int no_position = 0x7fffffff;  // position of padding keys, which no query sees
 
-/// The least and the largest position of some tokens.
+/// The smallest and the largest position of some tokens.
 struct Span {
   int first, last;
 };
 
-/// TokenRuns in a kernel's parameters.
+/// TokenRuns in a form for kernel parameters.
 struct Runs {
   int length, stride, count;
   struct {
     int position, row;
   } run[max_runs];
 
-  /// Throws Error{unavailable} where there are more runs than parameters hold.
+  /// Throws Error{unavailable} if there are more than max_runs runs.
   static Runs of(const TokenRuns& runs);
   __device__ std::int64_t row(int token, int sequence) const {
     return run[token / length].row + std::int64_t{sequence} * stride + token % length;
   }
   __device__ int position(int token) const { return run[token / length].position + token % length; }
-  /// Whether tokens [begin, end) lie side by side.
+  /// Whether tokens [begin, end) have consecutive rows.
   __device__ bool together(int begin, int end) const {
     return begin / length == (end - 1) / length;
   }
@@ -42,7 +42,7 @@ struct Runs {
   }
 };
 
-/// The row of the query whose logsumexp with a head is number `statistic`.
+/// The row of the query to which element `statistic` of the logsumexp belongs.
 __device__ inline std::int64_t row_of(const Runs& queries, std::int64_t statistic, int query_length,
                                       int heads) {
   const int query = static_cast<int>(statistic % query_length);
@@ -50,7 +50,7 @@ __device__ inline std::int64_t row_of(const Runs& queries, std::int64_t statisti
   return queries.row(query, sequence);
 }
 
-/// Where the elements of that query and head begin.
+/// The index of the first element for that query and head in a tensor of queries.
 __device__ inline std::int64_t elements_of(const Runs& queries, std::int64_t statistic,
                                            int query_length, int heads, int head_dim) {
   const int head = static_cast<int>(statistic / query_length % heads);

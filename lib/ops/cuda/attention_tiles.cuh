@@ -1,6 +1,6 @@
-// Products of tiles for attention: of 16-bit elements with tensor cores, of fp32 with fused
-// multiply-adds. Tiles lie in shared memory row by row, results in the registers of a block's
-// threads, where a row belongs to a few neighbouring lanes of one warp.
+// Products of tiles for attention: with tensor cores for 16-bit elements, with fused multiply-adds
+// for fp32. Tiles are row-major in shared memory. Results are in registers, where a row belongs to
+// a few neighbouring lanes of one warp.
 #pragma once
 
 #include <type_traits>
@@ -10,17 +10,16 @@
 
 namespace trainctl::cuda {
 
-/// Rows of a tile of tokens; `dim` is the padded size of a head. A block has two threads to a row.
+/// Rows of a tile of tokens; `dim` is the padded size of a head. A block has two threads per row.
 template <class T, int dim>
 inline constexpr int tile_rows_of = sizeof(T) == 4 && dim > 128 ? 32 : 64;
-/// Elements from one row of a tile to the next: padded by 16 bytes, so that rows lie in other
-/// banks.
+/// The distance between rows of a tile, in elements: padded by 16 bytes to avoid bank conflicts.
 template <class T>
 constexpr int tile_stride(int columns) {
   return columns + vector_width<T>;
 }
 
-/// A block's [tile rows, columns] of fp32. A thread has `rows` of its rows, of each `own` columns.
+/// An fp32 matrix [tile rows, columns] distributed over a block: `rows` x `own` per thread.
 template <class T, int columns>
 struct Fragment {
   static constexpr bool halves = sizeof(T) == 2;
@@ -39,7 +38,7 @@ struct Fragment {
     const int lane = static_cast<int>(threadIdx.x % 32);
     return halves ? j / 2 * 8 + lane % 4 * 2 + j % 2 : j * 8 + lane % 8;
   }
-  /// Over the lanes that have a row.
+  /// The maximum, and below the sum, of `value` over the lanes that share a row.
   __device__ static float row_max(float value) {
 #pragma unroll
     for (int offset = 1; offset < lanes; offset *= 2) {
@@ -56,7 +55,7 @@ struct Fragment {
   }
 };
 
-/// a b^T: a and b [tile, dim] with rows `stride` apart.
+/// The product a b^T, where a and b are [tile, dim] with rows `stride` apart.
 template <class T, int tile, int dim>
 __device__ Fragment<T, tile> multiply_rows(const T* a, const T* b) {
   constexpr int stride = tile_stride<T>(dim);
@@ -98,8 +97,8 @@ __device__ Fragment<T, tile> multiply_rows(const T* a, const T* b) {
   return result;
 }
 
-/// sum += p b: b [tile, columns] with rows `stride` apart; p is rounded to T. `room` is shared
-/// memory for p where products need it there: [tile, tile_stride(tile)] of fp32.
+/// sum += p b, where b is [tile, columns] with rows `stride` apart and p is rounded to T. `room` is
+/// shared memory [tile, tile_stride(tile)] in which fp32 products store p.
 template <class T, int tile, int columns>
 __device__ void add_product(Fragment<T, columns>& sum, const Fragment<T, tile>& p, const T* b,
                             int stride, T* room) {
@@ -127,7 +126,7 @@ __device__ void add_product(Fragment<T, columns>& sum, const Fragment<T, tile>& 
 #pragma unroll
       for (int j = 0; j < tile / 8; ++j) room[p.row(i) * room_stride + p.column(j)] = p.at(i, j);
     }
-    __syncwarp();  // a row is written and read by one warp
+    __syncwarp();  // each row is written and read by a single warp
     for (int k = 0; k < tile; ++k) {
 #pragma unroll
       for (int j = 0; j < columns / 8; ++j) {
@@ -140,10 +139,10 @@ __device__ void add_product(Fragment<T, columns>& sum, const Fragment<T, tile>& 
   }
 }
 
-// Sizes of heads that attention kernels are built for, the shared memory of their tiles, and the
-// exponential of their elements.
+// Head sizes for which attention kernels are built, the shared memory of their tiles, and their
+// exponential.
 
-/// Calls function(std::integral_constant<int, dim>{}) with the least built size that holds a head.
+/// Calls function(std::integral_constant<int, dim>{}) with the smallest built size for head_dim.
 template <class Function>
 void with_head_size(std::int64_t head_dim, const Function& function) {
   if (head_dim <= 64) {
@@ -155,7 +154,7 @@ void with_head_size(std::int64_t head_dim, const Function& function) {
   }
 }
 
-/// Shared memory of `count` tiles, and of the room that add_product needs for fp32.
+/// Bytes of shared memory for `count` tiles, and for add_product's `room` in fp32.
 template <class T, int dim>
 constexpr std::size_t tiles_bytes(int count) {
   constexpr int tile = tile_rows_of<T, dim>;
@@ -163,24 +162,24 @@ constexpr std::size_t tiles_bytes(int count) {
   return static_cast<std::size_t>(count * tile * tile_stride<T>(dim) + room) * sizeof(T);
 }
 
-/// Factors and logarithms are multiplied by this before `exponential`.
+/// Exponents are multiplied by this unit before exponential().
 template <class T>
 inline constexpr float exponent_unit = sizeof(T) == 4 ? 1.0F : 1.44269504F;  // log2 e
-/// e^(x / exponent_unit), as exact as products of T need it.
+/// e^(x / exponent_unit), with the accuracy that products of T need.
 template <class T>
 __device__ float exponential(float x) {
   return sizeof(T) == 4 ? expf(x) : exp2_fast(x);
 }
 
-/// Whether dropout keeps the probability of each score of a thread: bit own * i + j for the key at
-/// position key_position(i, j) and the query in row query_row(i, j).
+/// Bits that say which scores of a thread dropout keeps: bit own * i + j is for the key at position
+/// key_position(i, j) and the query in row query_row(i, j).
 template <class Scores, class Problem, class QueryRow, class KeyPosition>
 __device__ std::uint32_t kept_by_dropout(const Problem& problem, const Philox& random, int head,
                                          const QueryRow& query_row,
                                          const KeyPosition& key_position) {
   static_assert(Scores::rows * Scores::own <= 32);
   std::uint32_t bits = 0;
-#pragma unroll 1  // unrolled, it is most of a kernel
+#pragma unroll 1  // unrolled, this loop would be most of the kernel
   for (int at = 0; at < Scores::rows * Scores::own; ++at) {
     const int i = at / Scores::own;
     const int j = at % Scores::own;

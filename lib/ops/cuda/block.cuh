@@ -1,7 +1,7 @@
 // Everything that kernels need and C++ lacks: launches, shared memory, tensor-core products and
-// asynchronous copies. This file and conversions.cuh have all PTX, this one the counterpart of
-// <<<>>>. All other sources of kernels are plain C++: tests/cuda_on_host has the twins of both for
-// the host.
+// asynchronous copies. Only this file and conversions.cuh contain PTX, and this one replaces
+// <<<>>>. All other kernel sources are plain C++; tests/cuda_on_host has versions of these two
+// files for the host.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,18 +14,18 @@
 
 namespace trainctl::cuda {
 
-/// Blocks of a launch, threads of a block, and its dynamic shared memory.
+/// The blocks of a launch, the threads per block, and the block's dynamic shared memory.
 struct Grid {
   dim3 blocks;
   dim3 threads;
   std::size_t shared_bytes = 0;
 };
 
-/// Enqueues kernel(args...), whose arguments are converted to its parameters. Throws as CUDA_CHECK
-/// does. Blocks may ask for as much shared memory as the device has.
+/// Enqueues kernel(args...), converting arguments to the kernel's parameter types. Throws like
+/// CUDA_CHECK. A block may use as much shared memory as the device has.
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), const Grid& grid, cudaStream_t stream, const Args&... args) {
-  constexpr std::size_t without_asking = 32 << 10;  // with static memory it may be 48 KiB
+  constexpr std::size_t without_asking = 32 << 10;  // leaves room for static memory within 48 KiB
   if (grid.shared_bytes > without_asking) {
     CUDA_CHECK(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -39,29 +39,29 @@ void launch(void (*kernel)(Params...), const Grid& grid, cudaStream_t stream, co
   CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...));
 }
 
-/// The block's dynamic shared memory, 128-byte aligned. Its contents are undefined at first.
+/// The block's dynamic shared memory, 128-byte aligned, initially undefined.
 template <class T>
 __device__ T* dynamic_shared() {
   extern __shared__ __align__(128) unsigned char dynamic_shared_bytes[];
   return reinterpret_cast<T*>(dynamic_shared_bytes);
 }
 
-/// An array in shared memory, one for each `Use`, T and count; undefined at first.
+/// An array in shared memory, distinct for each `Use`, T and count; initially undefined.
 template <class Use, class T, int count>
 __device__ T* static_shared() {
   __shared__ __align__(16) T elements[count];
   return elements;
 }
 
-/// A pointer to global memory that was itself read from memory: without this, the compiler must
-/// take it for one to any memory.
+/// Marks a pointer that was loaded from memory as one to global memory; otherwise the compiler must
+/// assume any kind of memory.
 template <class T>
 __device__ T* global_pointer(T* pointer) {
   __builtin_assume(__isGlobal(pointer));
   return pointer;
 }
 
-/// c += a b of one warp: a [16, 16] and b [16, 8] in 16 bits, c [16, 8] in fp32, in the fragments
+/// c += a b for one warp: a [16, 16] and b [16, 8] in 16 bits, c [16, 8] in fp32, in the fragments
 /// of PTX's mma.sync.m16n8k16.
 template <class T>
 __device__ void multiply_fragments(float (&c)[4], const std::uint32_t (&a)[4],
@@ -83,9 +83,9 @@ __device__ inline void multiply_fragments<fp16>(float (&c)[4], const std::uint32
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-/// Four 8 x 8 matrices of 16-bit elements from shared memory: lane 8 i + r gives the address of row
-/// r of matrix i, aligned to 16 bytes; each lane gets two elements of row lane / 4 of each matrix
-/// (PTX: ldmatrix).
+/// Loads four 8 x 8 matrices of 16-bit elements from shared memory: lane 8 i + r gives the address
+/// of row r of matrix i, aligned to 16 bytes; each lane gets two elements of row lane / 4 of each
+/// matrix (PTX: ldmatrix).
 __device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -94,7 +94,7 @@ __device__ inline void load_matrices(std::uint32_t (&to)[4], const void* row) {
                : "memory");
 }
 
-/// load_matrices() with each matrix transposed.
+/// Like load_matrices(), with each matrix transposed.
 __device__ inline void load_matrices_transposed(std::uint32_t (&to)[4], const void* row) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -103,9 +103,9 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&to)[4], const vo
                : "memory");
 }
 
-/// Starts a copy of 16 bytes from global to shared memory, both aligned to 16; zeroes instead where
-/// `present` is false, without reading. It is there after commit_copies and wait_for_copies, for
-/// the thread that started it; for others after a barrier.
+/// Starts a copy of 16 bytes from global to shared memory, both 16-byte aligned; if `present` is
+/// false, writes zeros without reading. The starting thread sees the bytes after commit_copies and
+/// wait_for_copies, other threads after a barrier in addition.
 __device__ inline void start_copy(void* shared, const void* global, bool present) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(global),
@@ -113,10 +113,10 @@ __device__ inline void start_copy(void* shared, const void* global, bool present
                : "memory");
 }
 
-/// Makes one group of the copies that this thread started since the last one.
+/// Groups the copies that this thread started since the last group.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-/// Waits until at most `pending` of this thread's groups, the newest, are under way.
+/// Waits until at most the newest `pending` groups of this thread are incomplete.
 template <int pending>
 __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");

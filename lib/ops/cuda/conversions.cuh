@@ -1,5 +1,5 @@
-// Conversions of elements by the device's instructions. cuda_bf16.h and cuda_fp16.h have the same
-// and take nvcc longer than most kernels.
+// Conversions of elements by PTX instructions. cuda_bf16.h and cuda_fp16.h have these too, but take
+// nvcc longer than most kernels.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace trainctl::cuda {
 
-/// One element, rounded to nearest even.
+/// Convert one element, rounded to nearest even.
 __device__ inline std::uint16_t bfloat_of_float(float value) {
   std::uint16_t bits;
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
@@ -20,7 +20,7 @@ __device__ inline std::uint16_t half_of_float(float value) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
-/// Two in one register, `low` in its lower half.
+/// Converts two elements into one register, with `low` in its lower half.
 template <class T>
 __device__ std::uint32_t pack(float low, float high) {
   std::uint32_t pair;
@@ -37,7 +37,7 @@ __device__ inline float float_of_half(std::uint16_t bits) {
   return value;
 }
 
-/// 2^x by the special-function unit: relative error 2^-22; 0 for -infinity.
+/// 2^x by the special-function unit, with relative error 2^-22; 0 for -infinity.
 __device__ inline float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));

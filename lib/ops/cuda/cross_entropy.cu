@@ -1,5 +1,5 @@
-// Cross-entropy over chunks of logits: a block per row. Exponentials are of fp32 differences to the
-// row's largest logit; the loss is added in double, by one block in the order of the rows.
+// Cross-entropy over chunks of logits, one block per row. Exponentials are of fp32 differences to
+// the row's largest logit. One block sums the loss in double, in the order of the rows.
 #include "ops/cross_entropy.h"
 
 #include "ops/cuda/enqueue.cuh"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr float minus_infinity = -INFINITY;
 
-/// z of a stored logit, and its slope (LogitForm).
+/// z of a stored logit (LogitForm); slope_of is dz of z.
 __device__ float formed(const LogitForm& form, float x) {
   const float z = form.scale * x;
   return form.cap > 0 ? form.cap * tanhf(z / form.cap) : z;
@@ -49,7 +49,7 @@ Rows<T> rows_of(const CrossEntropyArgs& args) {
           args.form};
 }
 
-/// The largest logit so far, and the sum of exp(logit - largest): of -infinity alone, 0.
+/// The largest logit so far, and the sum of exp(logit - largest), which is 0 if all are -infinity.
 struct Running {
   float highest = minus_infinity;
   float sum = 0;
@@ -60,7 +60,7 @@ struct Running {
       sum *= expf(highest - logit);
       highest = logit;
     }
-    sum += expf(logit - highest);  // of a NaN: NaN
+    sum += expf(logit - highest);  // NaN for a NaN
   }
 };
 
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(block_threads)
   float target = 0;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     const float* shard = shards + rank * 3 * rows + row;
-    // A shard without a finite logit adds nothing, even where none has one.
+    // Skips a shard without finite logits; otherwise two infinities would give NaN.
     if (shard[rows] != 0) sum += shard[rows] * expf(shard[0] - highest);
     target += shard[2 * rows];
   }
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(block_threads) gradient_kernel(Rows<T> args) {
   }
 }
 
-/// loss_sum += sum of weight (log sum exp - target), by one block.
+/// loss_sum += sum of weight (log sum exp - target). Runs as a single block.
 __global__ void __launch_bounds__(block_threads)
     loss_kernel(const float* row_max, const float* row_sum, const float* target,
                 const float* weight, std::int64_t rows, StepState* state) {

@@ -1,5 +1,5 @@
-// Functions that kernels share: vector loads and stores of fp32, bf16 and fp16 as floats; sums over
-// threads.
+// Device functions shared by kernels: loads and stores of fp32, bf16 and fp16 vectors as floats,
+// and sums over threads.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +11,11 @@
 
 namespace trainctl::cuda {
 
-/// Elements in one 16-byte access.
+/// The number of elements in a 16-byte access.
 template <class T>
 inline constexpr int vector_width = static_cast<int>(16 / sizeof(T));
 
-/// Whether all of the pointers that are not null start at a multiple of 16 bytes.
+/// Whether all non-null pointers are aligned to 16 bytes.
 inline bool all_aligned(std::initializer_list<const void*> pointers) {
   std::uintptr_t bits = 0;
   for (const void* pointer : pointers) bits |= reinterpret_cast<std::uintptr_t>(pointer);
@@ -28,7 +28,7 @@ __device__ inline float widen(bf16 value) {
 }
 __device__ inline float widen(fp16 value) { return float_of_half(value.bits); }
 
-/// Rounded to nearest even.
+/// Converts to T, rounded to nearest even.
 template <class T>
 __device__ T narrow(float value);
 template <>
@@ -44,12 +44,12 @@ __device__ inline fp16 narrow<fp16>(float value) {
   return fp16{half_of_float(value)};
 }
 
-/// Elements that one access of `width` of them moves: all, or as many as fit into 16 bytes.
+/// Elements per memory access when `width` elements are moved: at most 16 bytes.
 template <class T, int width>
 inline constexpr int access_width = width < vector_width<T> ? width : vector_width<T>;
 
-/// `width` elements from `from` as floats; `from` is aligned to the access. Plain loads: the memory
-/// may be written by the same kernel.
+/// Loads `width` elements as floats; `from` must be aligned to the access. Uses plain loads,
+/// because the same kernel may write this memory.
 template <int width, class T>
 __device__ void load(const T* from, float (&to)[width]) {
   constexpr int step = access_width<T, width>;
@@ -64,7 +64,7 @@ __device__ void load(const T* from, float (&to)[width]) {
   }
 }
 
-/// The counterpart of load.
+/// Stores `width` floats, converted to T; `to` must be aligned to the access.
 template <int width, class T>
 __device__ void store(T* to, const float (&from)[width]) {
   constexpr int step = access_width<T, width>;
@@ -82,7 +82,7 @@ __device__ void store(T* to, const float (&from)[width]) {
 
 inline constexpr unsigned whole_warp = 0xffffffffU;
 
-/// The sum of `value` over the warp, in a fixed order, for all lanes.
+/// The sum of `value` over the warp, in a fixed order, returned to all lanes.
 template <class T>
 __device__ T warp_sum(T value) {
 #pragma unroll
@@ -100,8 +100,8 @@ __device__ inline float warp_max(float value) {
   return value;
 }
 
-/// The sum of `value` over the block's threads, in a fixed order, for all of them. The block is
-/// whole warps, at most 32.
+/// The sum of `value` over the block's threads, in a fixed order, returned to all threads. The
+/// block must have whole warps, at most 32.
 template <class T>
 __device__ T block_sum(T value) {
   struct Sums;
@@ -111,11 +111,11 @@ __device__ T block_sum(T value) {
   if (lane == 0) sums[threadIdx.x / 32] = value;
   __syncthreads();
   value = warp_sum(lane < static_cast<int>(blockDim.x / 32) ? sums[lane] : T{0});
-  __syncthreads();  // the next call writes `sums` again
+  __syncthreads();  // the next call overwrites `sums`
   return value;
 }
 
-/// The largest `value` of the block's threads; NaNs are left out.
+/// The largest `value` of the block's threads, ignoring NaNs.
 __device__ inline float block_max(float value) {
   struct Largest;
   float* largest = static_shared<Largest, float, 32>();
@@ -128,7 +128,7 @@ __device__ inline float block_max(float value) {
   return value;
 }
 
-/// How many threads before this one have `counted`, and in `total` how many of the block have.
+/// The number of threads before this one with `counted`; `total` gets that of the block.
 __device__ inline int block_rank(bool counted, int& total) {
   struct Counts;
   int* counts = static_shared<Counts, int, 32>();
@@ -142,7 +142,7 @@ __device__ inline int block_rank(bool counted, int& total) {
     if (i < warp) before += counts[i];
     total += counts[i];
   }
-  __syncthreads();  // the next call writes `counts` again
+  __syncthreads();  // the next call overwrites `counts`
   return before;
 }
 

@@ -1,4 +1,4 @@
-// Kernels that treat each element by itself.
+// Elementwise kernels.
 
 #include "base/integers.h"
 #include "base/philox.h"
@@ -14,7 +14,7 @@ namespace {
 
 template <class T, class Other>
 struct AddWork {
-  const T* a;  // or null
+  const T* a;  // may be null
   const Other* b;
   T* y;
   float factor;
@@ -34,10 +34,10 @@ struct AddWork {
 template <class X, class Y, class Z>
 struct ScaledSumWork {
   const X* x;
-  const Y* y;  // or null
+  const Y* y;  // may be null
   Z* z;
   float alpha, beta;
-  const double* squares;  // or null
+  const double* squares;  // may be null
   float least;
 
   template <int width>
@@ -57,7 +57,7 @@ struct LargestOf {
   const float* x;
   std::int64_t count;
   unsigned* key;
-  const std::uint8_t* real;  // of the queries; if null, all numbers count
+  const std::uint8_t* real;  // per query; if null, all numbers count
   Runs queries;
   int query_length, heads;
 };
@@ -246,7 +246,7 @@ void scaled_sum(const OpContext& context, const ScaledSum& args) {
 }
 
 void largest(const OpContext& context, const Largest& args) {
-  constexpr std::int64_t each = 16;  // numbers of a thread, so that few change the key
+  constexpr std::int64_t each = 16;  // numbers per thread, so that few threads update the key
   const LargestOf all{args.x.elements<float>(),
                       args.x.numel(),
                       static_cast<unsigned*>(args.key.data),
@@ -291,7 +291,7 @@ void activation_backward(const OpContext& context, const ActivationArgs& args) {
   });
 }
 
-// Dropout and normal values: each element from its own place in a Philox sequence.
+// Dropout and normal values: each element uses its own index in a Philox sequence.
 namespace {
 
 template <class T>
@@ -303,7 +303,7 @@ struct DropoutWork {
   std::int64_t site;
   float probability;
 
-  /// A pack lies in one row: `width` divides the columns, or is 1.
+  /// A pack must lie in one row: `width` divides the columns, or is 1.
   template <int width>
   __device__ void run(std::int64_t at) const {
     const Philox random(state->seed, dropout_stream(state->step, site));
@@ -316,7 +316,7 @@ struct DropoutWork {
     load<width>(x + at, value);
     if (width % 4 == 0 && first % 4 == 0) {
 #pragma unroll
-      for (int i = 0; i < width; ++i) {  // four elements share a block
+      for (int i = 0; i < width; ++i) {  // four elements share a Philox block
         if (i % 4 != 0) continue;
         const auto words = random.block(first / 4 + static_cast<std::uint64_t>(i / 4));
         for (int j = 0; j < 4 && i + j < width; ++j) chance[i + j] = Philox::uniform_of(words[j]);
@@ -341,7 +341,7 @@ struct NormalWork {
   std::uint64_t first;
   float deviation;
 
-  /// As Philox::normal, with the device's functions.
+  /// Computes the values of Philox::normal with device functions.
   template <int width>
   __device__ void run(std::int64_t at) const {
     float value[width];

@@ -1,4 +1,4 @@
-// How kernels over elements and rows are cut into threads, and where they run.
+// Launches of kernels over elements and rows: grid sizes, stream, and packs.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace trainctl::cuda {
 
-/// Threads of a block, and blocks that fill any device several times: more work is taken in turns.
+/// Threads per block, and blocks enough to fill any device several times; threads loop over more.
 inline constexpr int block_threads = 256;
 inline constexpr std::int64_t max_blocks = 8192;
 
@@ -19,25 +19,25 @@ inline cudaStream_t stream_of(const OpContext& context) {
   return static_cast<cudaStream_t>(context.stream->native());
 }
 
-/// Blocks of `per_block` pieces of work each, at least one.
+/// Enough blocks for `work` pieces, `per_block` pieces per block; at least 1, at most `most`.
 inline dim3 blocks_for(std::int64_t work, std::int64_t per_block, std::int64_t most = max_blocks) {
   const std::int64_t blocks = (work + per_block - 1) / per_block;
   return dim3(static_cast<unsigned>(std::clamp<std::int64_t>(blocks, 1, most)));
 }
 
-/// For kernels in which a thread takes a whole token: small blocks, since a batch has too few of
-/// them to fill all multiprocessors with large ones.
+/// A grid for kernels with one thread per token: small blocks, because a batch has too few tokens
+/// to fill all multiprocessors with large blocks.
 inline Grid token_grid(std::int64_t tokens) {
   constexpr int threads = 64;
   return {blocks_for(tokens, threads, 0x7fffffff), dim3(threads)};
 }
 
-/// Whether rows of `columns` elements are packs of 16 bytes, and all operands are aligned for them.
+/// Whether rows of `columns` elements are whole packs of 16 bytes, with all operands aligned.
 template <class T>
 bool whole_packs(std::int64_t columns, std::initializer_list<const void*> operands) {
   return columns % vector_width<T> == 0 && all_aligned(operands);
 }
-/// run(width) with the elements of such a pack, or 1, as a constant.
+/// Calls run() with the elements per pack as a constant: those of 16 bytes if possible, else 1.
 template <class T, class Run>
 void with_width(std::int64_t columns, std::initializer_list<const void*> operands, const Run& run) {
   if (whole_packs<T>(columns, operands)) {
@@ -47,7 +47,7 @@ void with_width(std::int64_t columns, std::initializer_list<const void*> operand
   }
 }
 
-/// The calling thread's number in the grid, and how many there are; grids and blocks are rows.
+/// The index of the calling thread in a one-dimensional grid, and the number of threads.
 __device__ inline std::int64_t grid_thread() {
   return std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }
@@ -63,9 +63,9 @@ __global__ void __launch_bounds__(block_threads) elements_kernel(Work work, std:
   if (rest < count) work.template run<1>(rest);
 }
 
-/// Enqueues work.run<width>(at) for elements [at, at + width) until all `count` are covered: packs
-/// of `width` where `wide` says that all operands are aligned, else one at a time. `run` reads what
-/// it overwrites first.
+/// Enqueues work.run<width>(at) for elements [at, at + width), until all `count` are covered: in
+/// packs of `width` if `wide` (all operands are aligned), else one at a time. `run` must read
+/// elements before it overwrites them.
 template <int width, class Work>
 void for_elements(const OpContext& context, std::int64_t count, bool wide, const Work& work) {
   if (count == 0) return;
@@ -78,11 +78,11 @@ void for_elements(const OpContext& context, std::int64_t count, bool wide, const
   }
 }
 
-/// Rows of partial sums that are added to a result in their order: [strips, columns] in scratch.
-/// A strip has at least `min_rows` rows. The number of strips depends on the extents only, so
-/// that results do not change with the device.
+/// The number of strips for a sum over rows. Partial sums [strips, columns] are in scratch and are
+/// then added in order. A strip has at least `min_rows` rows. The number depends only on the
+/// extents, so that results are the same on all devices.
 std::int64_t strips_for(std::int64_t rows, std::int64_t columns, std::int64_t min_rows);
-/// first[column] += the sum of the strips, in a fixed order; second, where there is one, gets the
+/// first[column] += the sum of `count` strips, in a fixed order. If `second` is given, it gets the
 /// sum of the next `count` strips.
 void add_strips(const OpContext& context, const float* strips, std::int64_t count,
                 std::int64_t columns, float* first, float* second = nullptr);

@@ -1,4 +1,4 @@
-// The module's part for ops/: its table of kernels.
+// The part of the CUDA module for ops/: its kernel table.
 #include "ops/cuda/kernels.h"
 
 #include "device/cuda_device.h"

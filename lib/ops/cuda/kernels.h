@@ -1,5 +1,5 @@
-// The kernels that the CUDA module has. All are enqueued on the context's stream, whose device must
-// be the calling thread's.
+// The kernels of the CUDA module. All are enqueued on the context's stream, whose device must be
+// that of the calling thread.
 #pragma once
 
 #include "ops/cuda_libraries.h"
@@ -11,8 +11,8 @@ namespace trainctl::cuda {
 #include "ops/kernels.def"
 #undef KERNEL
 
-/// Attention by cuDNN where it was prepared for it, else by the kernels above. Where cuDNN's
-/// headers are not there, cudnn/absent.cpp takes the place of the other files of that folder.
+/// Attention by cuDNN if it was prepared for the call, else by the kernels above. Without cuDNN's
+/// headers, cudnn/absent.cpp replaces the other files of that folder.
 void chosen_attention_forward(const OpContext& context, const AttentionArgs& args);
 void chosen_attention_backward(const OpContext& context, const AttentionArgs& args);
 

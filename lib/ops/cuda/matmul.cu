@@ -1,6 +1,6 @@
-// Matrix products through cuBLASLt. fp32 products are computed in fp32 (no TF32). What comes right
-// before or after a product is its epilogue, and products of one kind are a batch, where the
-// library has that for the types and extents; else they are several kernels. That depends on
+// Matrix products through cuBLASLt. fp32 products are computed in fp32 (no TF32). Operations right
+// before or after a product are its epilogue, and equal products form a batch, if the library
+// supports this for the types and extents; otherwise several kernels run. The choice depends on
 // nothing else.
 #include <algorithm>
 #include <span>
@@ -18,18 +18,18 @@
 namespace trainctl::cuda {
 namespace {
 
-/// The alignment of a vector in the context's memory, in bytes.
+/// The alignment of a vector in the context's scratch [bytes].
 constexpr std::int64_t vector_alignment = 256;
 
-/// The context's memory for products: first that of vectors, then the library's.
+/// The context's scratch for products: first vectors, then the library's workspace.
 std::byte* workspace_of(const OpContext& context) {
   require(context.scratch_bytes >= scratch_bytes(DeviceKind::cuda, 1), ExitCode::internal,
           "[matmul] the context has no memory for products");
   return context.scratch + scratch_bytes_per_thread;
 }
 
-/// cuBLASLt adds a bias of the result's type only. For a 16-bit result the bias is therefore
-/// rounded once more than on the CPU, by no more than the result is when |bias| <= |c|.
+/// The bias in the result's type, which cuBLASLt requires. For a 16-bit result it is rounded once
+/// more than on the CPU, by no more than the result's rounding if |bias| <= |c|.
 const void* bias_of(const OpContext& context, const Matmul& args) {
   if (args.bias.empty() || args.c.dtype == DType::f32) return args.bias.data;
   const std::int64_t count = args.bias.numel();
@@ -47,18 +47,18 @@ bool multiplies_nothing(const Matmul& args) {
   return args.c.numel() == 0 || (args.transpose_a ? args.a.rows() : args.a.columns()) == 0;
 }
 
-/// Whether an epilogue may have this matrix in addition to the result: the library asks for rows of
-/// whole packs of eight elements, and this for their alignment.
+/// Whether an epilogue can have this matrix as an additional operand: the library needs rows of
+/// whole packs of eight elements; this also requires their alignment.
 bool fits_beside(const Tensor& matrix) {
   return matrix.columns() % 8 == 0 && all_aligned({matrix.data});
 }
 
-/// False: the library has none with the epilogue.
+/// Enqueues a product. Returns false if the library has no algorithm with this epilogue.
 bool enqueue(const OpContext& context, const Call& call) {
   return enqueue_product(call, context, workspace_of(context));
 }
 
-/// By their extents; the order of a batch's sums may be another one than that of its products.
+/// Compares extents and types. Batches may sum in another order, so by_shape products are excluded.
 bool may_be_batch(const FusedMatmul& one, const FusedMatmul& other) {
   const Matmul& x = one.product;
   const Matmul& y = other.product;
@@ -69,7 +69,7 @@ bool may_be_batch(const FusedMatmul& one, const FusedMatmul& other) {
          one.other.empty() == other.other.empty();
 }
 
-/// From the operands of one product to those of the next.
+/// The distances between operands of two consecutive products.
 Strides strides_between(const FusedMatmul& one, const FusedMatmul& next) {
   const auto between = [](const Tensor& from, const Tensor& to) {
     return from.empty()
@@ -84,7 +84,7 @@ Strides strides_between(const FusedMatmul& one, const FusedMatmul& next) {
           .vector = between(x.bias, y.bias)};
 }
 
-/// How many products from the first on have the same extents and lie equally far apart, in the
+/// The longest batch at the start of `list`: equal extents, and operands equally far apart in the
 /// order of their addresses.
 Strides leading_batch(std::span<const FusedMatmul> list) {
   Strides found;
@@ -100,8 +100,8 @@ Strides leading_batch(std::span<const FusedMatmul> list) {
   return found;
 }
 
-/// Their vectors lie in the context's memory where the library wants them there: sums, which it
-/// overwrites (what it calls b is our a), and biases in 16 bits. False: it has no such batch.
+/// Enqueues a batch; returns false if the library has none. Vectors are in the context's scratch if
+/// they are sums, which the library overwrites (its b is our a), or 16-bit biases.
 bool enqueue_batch(const OpContext& context, std::span<const FusedMatmul> list,
                    const Strides& strides) {
   const Matmul& first = list.front().product;

@@ -1,8 +1,8 @@
-// LayerNorm and RMSNorm, which has neither mean nor bias. Forward, a warp takes a row. Backward, a
-// block takes a strip of rows, eight at a time: first each warp takes the sums over one row, then
-// each thread takes some columns of all eight, whose elements the caches still have, and adds to
-// the strip's sums of the weights' gradients, which lie in shared memory. The strips are then added
-// in their order. Sums are fp32 in a fixed order.
+// LayerNorm and RMSNorm, which has no mean and bias. Forward: one warp per row. Backward: one block
+// per strip of rows, eight rows at a time. Each warp computes the sums over one row; then each
+// thread processes some columns of all eight rows, which are still in the caches, and adds to the
+// strip's sums for the weights' gradients, in shared memory. The strips are then added in order.
+// All sums are fp32 in a fixed order.
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/elements.h"
@@ -10,8 +10,8 @@
 namespace trainctl::cuda {
 namespace {
 
-constexpr int tile_rows = block_threads / 32;  // a warp each
-// The shared memory that a block may ask for on all devices of compute capability 8.0 and later.
+constexpr int tile_rows = block_threads / 32;  // one warp per row
+// The shared memory that a block may request on all devices of compute capability 8.0 and later.
 constexpr std::int64_t max_shared_bytes = std::int64_t{96} << 10;
 
 template <class T>
@@ -32,12 +32,12 @@ struct Forward {
   std::int64_t rows, hidden;
   float epsilon;
   float x_factor;
-  float offset;          // of the weights
-  const float* sums;     // of rows that ranks divide; or null
-  std::int64_t counted;  // features of a row, of all ranks
+  float offset;          // added to the weights
+  const float* sums;     // sums over rows that ranks divide; may be null
+  std::int64_t counted;  // features of a whole row on all ranks
 };
 
-/// Without weights, the norm reads 0 with an offset of 1.
+/// Loads weights; without any, loads 0, and the offset is 1.
 template <int width>
 __device__ void load_weights(const float* weights, std::int64_t at, float (&to)[width]) {
   if (weights != nullptr) return load<width>(weights + at, to);
@@ -48,7 +48,7 @@ float offset_of(const Tensor& weight, bool zero_centered) {
   return weight.empty() ? 1.0F : weight_offset(zero_centered);
 }
 
-/// The sum of body(element) over what this warp's lanes hold of a row.
+/// The sum of body(element) over a row, computed by a warp.
 template <int width, class T, class Body>
 __device__ float row_sum(const T* row, std::int64_t hidden, const Body& body) {
   float sum = 0;
@@ -69,7 +69,7 @@ struct SquareFrom {
   __device__ float operator()(float x) const { return (x - mean) * (x - mean); }
 };
 
-/// sum = x_factor * x + residual of one row, rounded as it is stored.
+/// sum = x_factor * x + residual for one row, rounded when stored.
 template <int width, class T>
 __device__ void add_residual(const Forward<T>& args, std::int64_t start) {
   for (std::int64_t at = threadIdx.x % 32 * width; at < args.hidden; at += 32 * width) {
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(block_threads) norm_forward_kernel(Forward<T> 
   const std::int64_t row = std::int64_t{blockIdx.x} * tile_rows + threadIdx.x / 32;
   if (row >= args.rows) return;
   const std::int64_t start = row * args.hidden;
-  // Each lane reads again what it read or wrote before: from the caches.
+  // Lanes read only elements that they accessed before, so these are still in the caches.
   if (args.residual != nullptr) add_residual<width>(args, start);
   const T* source = (args.residual != nullptr ? args.sum : args.x) + start;
   const float count = static_cast<float>(args.hidden);
@@ -125,15 +125,15 @@ struct Backward {
   const float* rstd;
   const T* d_residual;
   T* dx;
-  float* strips;  // [strips, hidden] of the weight's gradient, and after them of the bias's
+  float* strips;  // [strips, hidden] for the weight's gradient, then for the bias's
   std::int64_t rows, hidden;
-  float offset;          // of the weights
-  bool sums_in_shared;   // the strip's sums fit there
+  float offset;          // added to the weights
+  bool sums_in_shared;   // the strip's sums fit into shared memory
   const float* sums;     // as in Forward
-  std::int64_t counted;  // the same
+  std::int64_t counted;  // as in Forward
 };
 
-/// The sums over a row that its columns need.
+/// Sums over a row, needed for the gradients of its columns.
 struct RowSums {
   float mean, rstd;
   float gradient;         // mean of dy weight
@@ -168,8 +168,8 @@ __device__ RowSums row_sums(const Backward<T>& args, std::int64_t row) {
   return sums;
 }
 
-/// `width` columns of a tile's rows: dx, and their part of the weights' gradients. dx may be dy or
-/// d_residual: each element is read before it is written, by the same thread.
+/// Computes `width` columns of a tile's rows: dx, and contributions to the weights' gradients. dx
+/// may share memory with dy or d_residual, because a thread reads each element before it writes it.
 template <bool layer, class T, int width>
 __device__ void tile_columns(const Backward<T>& args, std::int64_t first_row, int rows,
                              std::int64_t at, const RowSums* sums, float* dweight, float* dbias) {
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(block_threads) norm_backward_kernel(Backward<T
   float* strip_bias = args.strips + (strips + strip) * args.hidden;
   float* dweight = args.sums_in_shared ? dynamic_shared<float>() : strip_weight;
   float* dbias = args.sums_in_shared ? dweight + args.hidden : strip_bias;
-  // A thread has the same columns in every row: no other touches its sums.
+  // A thread has the same columns in all rows, so no other thread accesses their sums.
   const std::int64_t first = std::int64_t{threadIdx.x} * width;
   const std::int64_t stride = std::int64_t{block_threads} * width;
   for (std::int64_t at = first; at < args.hidden; at += stride) {
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(block_threads) norm_backward_kernel(Backward<T
     for (std::int64_t at = first; at < args.hidden; at += stride) {
       tile_columns<layer, T, width>(args, row, rows, at, sums, dweight, dbias);
     }
-    __syncthreads();  // the next tile writes `sums` again
+    __syncthreads();  // the next tile overwrites `sums`
   }
   if (!args.sums_in_shared) return;
   for (std::int64_t at = first; at < args.hidden; at += stride) {
@@ -291,7 +291,7 @@ void run_forward(const OpContext& context, const Forward<T>& args) {
 
 template <bool layer, class T>
 void run_backward(const OpContext& context, Backward<T> args, float* dweight, float* dbias) {
-  const std::int64_t kinds = layer ? 2 : 1;  // of sums
+  const std::int64_t kinds = layer ? 2 : 1;  // kinds of sums
   const std::int64_t strips = strips_for(args.rows, kinds * args.hidden, tile_rows);
   const std::int64_t sum_bytes = kinds * args.hidden * static_cast<std::int64_t>(sizeof(float));
   args.strips = reinterpret_cast<float*>(context.scratch);

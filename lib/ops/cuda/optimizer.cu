@@ -1,6 +1,6 @@
-// Updates as one pass over parameter, gradient and states, of all parameters in one launch;
-// and what decides over a step: sums of squares and the verdict. What changes per step is read from
-// device memory.
+// Updates as one pass over parameter, gradient and states, with one launch for all parameters; sums
+// of squares; and the verdict about a step. Values that change per step are read from device
+// memory.
 
 #include <algorithm>
 #include <cmath>
@@ -19,10 +19,10 @@
 namespace trainctl::cuda {
 namespace {
 
-// Values that are stored in bf16, rounded at random (ops/random_rounding.h), or in fp32.
+// Storage of values in fp32, or in bf16 rounded at random (ops/random_rounding.h).
 
-/// The random words of elements [at, at + width) of a part: those of four elements are made at once
-/// where they lie together in the whole tensor.
+/// The random words for elements [at, at + width) of a part. Four consecutive elements of the whole
+/// tensor share one Philox block if aligned.
 template <int width>
 __device__ void random_words(const Philox& philox, const RandomRounding& rounding, std::int64_t at,
                              std::uint32_t (&words)[width]) {
@@ -37,7 +37,7 @@ __device__ void random_words(const Philox& philox, const RandomRounding& roundin
   for (int i = 0; i < width; ++i) words[i] = philox.bits(rounding.whole(at + i));
 }
 
-/// Stores bf16 values rounded at random, and fp32 values as they are.
+/// Stores bf16 values rounded at random, and fp32 values unchanged.
 template <int width>
 __device__ void store_at_random(float* to, const float (&values)[width],
                                 const std::uint32_t (&)[width], int) {
@@ -56,7 +56,7 @@ __device__ void store_at_random(bf16* to, const float (&values)[width],
   *reinterpret_cast<Chunk*>(to) = chunk;
 }
 
-/// Stores values of a parameter: fp32 as they are, bf16 rounded by random words of their own.
+/// Stores values of a parameter: fp32 unchanged, bf16 rounded with the words of its own stream.
 template <int width>
 __device__ void store_weight(float* to, const float (&values)[width], std::int64_t at,
                              const Philox&, const RandomRounding&) {
@@ -70,7 +70,7 @@ __device__ void store_weight(bf16* to, const float (&values)[width], std::int64_
   store_at_random<width>(global_pointer(to) + at, values, words, 0);
 }
 
-/// Elements [begin, end) of one call, which are those of this block.
+/// The elements [begin, end) of one call that this block processes.
 template <class Args>
 struct Piece {
   const Args& args;
@@ -80,7 +80,7 @@ struct Piece {
 template <class Args>
 __device__ Piece<Args> piece_of_block(const PlacedCalls<Args>& calls) {
   const std::int64_t piece = blockIdx.x;
-  std::int64_t low = 0;  // the last call that begins by this piece is in [low, high)
+  std::int64_t low = 0;  // [low, high) has the last call that starts by this piece
   std::int64_t high = calls.count;
   while (high - low > 1) {
     const std::int64_t middle = (low + high) / 2;
@@ -96,8 +96,8 @@ __device__ bool aligned(const Tensors&... tensors) {
   return ((reinterpret_cast<std::uintptr_t>(tensors.data) | ...) & 15U) == 0;
 }
 
-/// work.run<width>(at) for all elements of the block's piece: four at a time where `wide`, and of
-/// such packs `unroll` at once.
+/// Calls work.run<width>(at) for all elements of the block's piece: four elements at a time if
+/// `wide`, with `unroll` such packs in flight.
 template <int unroll, class Work>
 __device__ void run_piece(const Work& work, bool wide, std::int64_t begin, std::int64_t end) {
   const std::int64_t packed = wide ? begin + (end - begin) / 4 * 4 : begin;
@@ -111,7 +111,7 @@ __device__ void run_piece(const Work& work, bool wide, std::int64_t begin, std::
   }
 }
 
-/// The rounded copy of a parameter: bf16, fp16 or none.
+/// The rounded copy of a parameter in bf16 or fp16, or none.
 struct Copy {
   void* data;
   bool is_bf16;
@@ -127,7 +127,7 @@ struct Copy {
   }
 };
 
-/// A gradient: fp32 or bf16.
+/// A gradient in fp32 or bf16.
 struct Gradients {
   const void* data;
   bool is_bf16;
@@ -142,7 +142,7 @@ struct Gradients {
   }
 };
 
-/// One update of elements: of states that are not there nothing is read or written.
+/// The update of some elements. Absent states are neither read nor written.
 template <class Rule, class Weight, class First, class Second>
 struct UpdateWork {
   static constexpr bool random = sizeof(First) + sizeof(Second) < 2 * sizeof(float);
@@ -154,7 +154,7 @@ struct UpdateWork {
   Copy copy;
   float clip;
   Rule rule;
-  const RandomRounding& rounding;  // where it is, not in registers
+  const RandomRounding& rounding;  // a reference, to save registers
   Philox philox, of_weight;
 
   __device__ explicit UpdateWork(const Update& args)
@@ -201,7 +201,7 @@ __device__ void update_piece(const Piece<Update>& piece) {
                piece.begin, piece.end);
 }
 
-/// With the types of the states that are there.
+/// Selects the types of the states.
 template <class Rule, class Weight>
 __device__ void update_piece(const Piece<Update>& piece) {
   if constexpr (!Rule::narrow_states) {
@@ -221,8 +221,8 @@ __device__ void update_piece(const Piece<Update>& piece) {
   }
 }
 
-/// Three blocks on a multiprocessor keep enough bytes on their way; with random numbers the
-/// registers suffice for two. `any_narrow`: some parameter or state of the calls is bf16.
+/// Three blocks per multiprocessor keep enough loads in flight; with random numbers, registers
+/// suffice only for two. `any_narrow`: some parameter or state of the calls is bf16.
 template <class Rule, bool any_narrow>
 __global__ void __launch_bounds__(block_threads, any_narrow ? 2 : 3)
     update_kernel(PlacedCalls<Update> calls) {
@@ -247,7 +247,7 @@ struct SquareWork {
   }
 };
 
-/// The thread's share of the sum of x^2 over a piece.
+/// This thread's share of the sum of x^2 over a piece.
 template <class T>
 __device__ double squares_of(const Piece<SquareSum>& piece) {
   const Tensor& x = piece.args.x;
@@ -257,7 +257,7 @@ __device__ double squares_of(const Piece<SquareSum>& piece) {
   return sum;
 }
 
-/// partial[b] = the sum of x^2 over piece b, in double.
+/// partial[b] = sum of x^2 over piece b, in double.
 __global__ void __launch_bounds__(block_threads)
     squares_kernel(PlacedCalls<SquareSum> calls, double* partial) {
   const Piece<SquareSum> piece = piece_of_block(calls);
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(block_threads)
   if (threadIdx.x == 0) partial[blockIdx.x] = whole;
 }
 
-/// sums[c] = the partial sums of call c, by one block.
+/// sums[c] = sum of the partial sums of call c; one block per call.
 __global__ void __launch_bounds__(block_threads)
     add_partial_kernel(PlacedCalls<SquareSum> calls, const double* partial, double* sums) {
   const std::int64_t call = blockIdx.x;
@@ -280,7 +280,7 @@ __global__ void __launch_bounds__(block_threads)
   if (threadIdx.x == 0) sums[call] = sum;
 }
 
-/// The results of all calls, in their order.
+/// Adds the sum of each call to its result, in the order of the calls.
 __global__ void add_results_kernel(PlacedCalls<SquareSum> calls, const double* sums) {
   for (std::int64_t call = 0; call < calls.count; ++call) *calls.calls[call].result += sums[call];
 }
@@ -320,7 +320,7 @@ __global__ void verdict_kernel(const double* sums, std::int64_t ranks, Rules rul
   if (state->loss_scale * rules.growth <= most) state->loss_scale *= rules.growth;
 }
 
-/// Whether there is anything to do; if so it is on the device.
+/// Whether the list has any elements. Throws if the list is not on the device.
 template <class Args>
 bool any_piece(const Calls<Args>& calls) {
   require(std::ssize(calls.list()) == calls.placed().count, ExitCode::internal,

@@ -1,4 +1,4 @@
-// Rotary position embedding in place: a thread takes neighbouring pairs of one head of one token.
+// Rotary position embedding in place: a thread rotates consecutive pairs of one head of a token.
 #include "ops/rope.h"
 
 #include "ops/cuda/enqueue.cuh"
@@ -13,15 +13,15 @@ struct RopeWork {
   T* x;
   const std::int32_t* position;
   const float* table;
-  std::int64_t heads, head_dim, size;  // size: features of a head that turn
-  float sign;                          // of the sines
+  std::int64_t heads, head_dim, size;  // size: rotated features per head
+  float sign;                          // sign of the sines
 
   struct Place {
-    T* head;            // of the pair
-    std::int64_t pair;  // number in the head
-    const float* row;   // its cosine; its sine is size / 2 later
+    T* head;            // start of the pair's head
+    std::int64_t pair;  // index in the head
+    const float* row;   // the pair's cosine; its sine is size / 2 later
   };
-  /// Element `at` counts pairs: those of all heads of a token, token after token.
+  /// `at` numbers the pairs of all heads of a token, token after token.
   __device__ Place place(std::int64_t at) const {
     const std::int64_t pairs = size / 2;
     const std::int64_t token = at / (heads * pairs);
@@ -56,7 +56,7 @@ struct RopeWork {
   }
 };
 
-/// With pairs of neighbours.
+/// For pairs of adjacent features.
 template <class T>
 struct NeighbourWork {
   RopeWork<T> of;
@@ -95,7 +95,7 @@ void rope(const OpContext& context, const Rope& args) {
     using T = decltype(element);
     const std::int64_t size = args.table.columns();
     const std::int64_t heads = args.x.columns() / args.head_dim;
-    // Every head begins at a whole pack, too.
+    // Every head must start at a whole pack, too.
     const bool wide = whole_packs<T>(size / 2, {args.x.data, args.table.data}) &&
                       whole_packs<T>(args.head_dim, {args.x.data});
     const std::int64_t pairs = args.x.rows() * heads * (size / 2);

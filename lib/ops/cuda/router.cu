@@ -1,4 +1,4 @@
-// The router's choice, its gradients, losses and statistics.
+// The router: choices, gradients, losses and statistics.
 
 #include <cstdint>
 
@@ -11,12 +11,12 @@
 namespace trainctl::cuda {
 namespace {
 
-// The router's choice. A thread chooses for a token; then a block to each expert, of each group or
-// of all rows, looks through the choices in their order, so that what is dropped and where rows go
-// depends on nothing else.
+// The router's choices. First, one thread per token chooses. Then one block per expert, for each
+// group or for all rows, processes the choices in order, so that the result of dropping and the
+// order of rows are deterministic.
 
-// Scores of experts as the router's kernels need them: in double, so that the choices are those of
-// the CPU. The formulas are those of ops/router.h.
+// Scores of experts for the router's kernels, in double, so that choices equal those of the CPU.
+// The formulas are in ops/router.h.
 
 __device__ inline double log_sum_exp(const float* logits, std::int64_t experts) {
   double most = logits[0];
@@ -32,7 +32,7 @@ __device__ inline std::int32_t expert_of(std::int32_t chosen) {
 
 __device__ inline double sigmoid(double x) { return 1 / (1 + exp(-x)); }
 
-/// Whether a choice before number `end` of a token has kept `expert`.
+/// Whether `expert` is among the token's kept choices before number `end`.
 __device__ inline bool has_kept(const std::int32_t* chosen, std::int64_t end, std::int64_t expert) {
   for (std::int64_t j = 0; j < end; ++j) {
     if (chosen[j] == expert) return true;
@@ -40,7 +40,7 @@ __device__ inline bool has_kept(const std::int32_t* chosen, std::int64_t end, st
   return false;
 }
 
-/// The weights of a token's choices, before the scaling: exp(logit) or sigmoid(logit), over a sum.
+/// The weights of a token's choices before scaling: exp(logit) or sigmoid(logit) over a sum.
 struct RouterWeights {
   const float* logits;
   const std::int32_t* chosen;
@@ -52,7 +52,7 @@ struct RouterWeights {
                            std::int64_t topk, const RouterChoice& choice)
       : logits(of_token), chosen(choices), by_sigmoid(choice.sigmoid), weighting(choice.weighting) {
     const bool by_chosen = weighting == RouterWeighting::chosen;
-    double most = 0;  // the logarithm of what scores are divided by first
+    double most = 0;  // logarithm of the first divisor of scores
     if (!by_sigmoid) {
       most = by_chosen ? double{logits[expert_of(chosen[0])]} : log_sum_exp(logits, experts);
     }
@@ -69,13 +69,13 @@ struct RouterWeights {
     norm = by_sigmoid ? sum : most + log(sum);
   }
 
-  /// The weight of an expert as if it were kept.
+  /// The weight that an expert has if kept.
   __device__ double of(std::int64_t expert) const {
     return by_sigmoid ? sigmoid(logits[expert]) / norm : exp(logits[expert] - norm);
   }
-  /// Whether choice j has a weight.
+  /// Whether choice j gets a weight.
   __device__ bool has(std::int64_t j) const { return chosen[j] >= 0 && !is_again(j); }
-  /// Whether the score of choice j is in the sum that weights are divided by.
+  /// Whether the sum that divides the weights contains the score of choice j.
   __device__ bool is_summed(std::int64_t j) const {
     if (weighting == RouterWeighting::all) return false;
     return weighting == RouterWeighting::kept ? has(j) : !is_again(j);
@@ -83,11 +83,11 @@ struct RouterWeights {
   __device__ bool is_again(std::int64_t j) const {
     return has_kept(chosen, j, expert_of(chosen[j]));
   }
-  /// The slope of log score of an expert along its own logit, where the others stay.
+  /// The derivative of an expert's log score by its own logit, with other logits fixed.
   __device__ double inner(std::int64_t expert) const {
     return by_sigmoid ? 1 - sigmoid(logits[expert]) : 1;
   }
-  /// The rest that the softmax over all experts leaves in the gradient of an expert: its part of
+  /// The remaining gradient of an expert's logit through the softmax over all experts, relative to
   /// the mean of the gradients of the weights.
   __device__ double rest(std::int64_t expert) const {
     if (by_sigmoid || weighting == RouterWeighting::chosen) return 0;
@@ -95,7 +95,7 @@ struct RouterWeights {
   }
 };
 
-/// p of the losses: p(e), and its slope along the logit of e where the others of the sum stay.
+/// p in the losses, and the derivative of p(e) by e's logit with the other terms of the sum fixed.
 struct RouterProbabilities {
   const float* logits;
   bool by_sigmoid;
@@ -125,7 +125,7 @@ inline const std::uint8_t* marks_of(const Tensor& real) {
 
 struct RouterArrays {
   const float* logits;
-  const float* bias;  // or null
+  const float* bias;  // may be null
   RowOrder order;
   const std::uint8_t* real;
   std::int64_t tokens, experts, topk, group;
@@ -137,8 +137,8 @@ struct RouterArrays {
   std::int32_t* choices;
   std::int64_t* counts;
 
-  /// The places of an expert in the group of tokens from `first` that shares them. All threads of
-  /// the block call it.
+  /// The number of places per expert in the capacity group that begins at token `first`. All
+  /// threads of the block must call it.
   __device__ std::int64_t places(std::int64_t first) const {
     int sharing = 0;
     for (std::int64_t i = threadIdx.x; i < capacity.group; i += block_threads) {
@@ -147,11 +147,11 @@ struct RouterArrays {
     return expert_places(capacity.factor, topk, experts, block_sum(sharing));
   }
   __device__ bool is_real(std::int64_t row) const { return is_counted(real, order.token_of(row)); }
-  /// Where the choices that are counted for a row's routing group begin.
+  /// The counts of choices for the routing group of a row.
   __device__ std::int32_t* counted(std::int64_t row) const {
     return choices + order.token_of(row) / group * choice.counted(topk) * experts;
   }
-  /// Choice number i of a group's tokens, token after token: its place among those of all rows.
+  /// The index, among the choices of all rows, of choice i of a group (ordered by token).
   __device__ std::int64_t place_of(std::int64_t first, std::int64_t i) const {
     return order.row_of(first + i / topk) * topk + i % topk;
   }
@@ -161,24 +161,24 @@ struct RouterArrays {
   }
 };
 
-/// The values of one token that the choice compares.
+/// The values of one token's experts that its choice compares.
 struct Ranking {
   const float* logits;
   const float* bias;
   bool by_sigmoid;
   bool sums_logits;
-  std::int64_t size;  // of a group of experts
-  double largest;     // logit
+  std::int64_t size;  // experts per group of experts
+  double largest;     // largest logit
 
   __device__ double of(std::int64_t e) const {
     if (!by_sigmoid) return logits[e];
     return sigmoid(logits[e]) + (bias != nullptr ? bias[e] : 0);
   }
-  /// The term of an expert in the sum of its group.
+  /// An expert's term in the sum of its group of experts.
   __device__ double summed(std::int64_t e) const {
     return by_sigmoid || sums_logits ? of(e) : exp(logits[e] - largest);
   }
-  /// The best expert of [begin, end) that is not among the first `taken` chosen; -1: there is none.
+  /// The best expert in [begin, end) that is not among the first `taken` chosen, or -1 if none.
   __device__ std::int32_t best(std::int64_t begin, std::int64_t end, const std::int32_t* chosen,
                                std::int64_t taken) const {
     std::int32_t best = -1;
@@ -194,8 +194,8 @@ struct Ranking {
   }
 };
 
-/// The group_topk best groups of experts, those with the largest sums of their best, best first:
-/// into `best`; their sums into `best_sums`.
+/// Finds the group_topk groups with the largest sums of their best experts, best first. Writes
+/// these groups to `best`, and their sums to `best_sums`.
 __device__ void choose_groups(const Ranking& ranking, const RouterChoice& choice,
                               std::int32_t* chosen, std::int64_t topk, std::int32_t* best,
                               float* best_sums) {
@@ -220,7 +220,7 @@ __device__ void choose_groups(const Ranking& ranking, const RouterChoice& choice
   }
 }
 
-/// The best expert of the best groups that is not among the first `taken` chosen.
+/// The best expert in the best groups that is not among the first `taken` chosen.
 __device__ std::int32_t best_in_groups(const Ranking& ranking, std::int64_t groups,
                                        const std::int32_t* best_groups, const std::int32_t* chosen,
                                        std::int64_t taken) {
@@ -235,7 +235,7 @@ __device__ std::int32_t best_in_groups(const Ranking& ranking, std::int64_t grou
   return most;
 }
 
-/// The weights of a token's choices.
+/// Computes the weights of a token's choices.
 __device__ void weigh(const RouterArrays& args, std::int64_t row, const RouterChoice& choice) {
   const std::int32_t* chosen = args.chosen + row * args.topk;
   const RouterWeights weights(args.logits + row * args.experts, args.experts, chosen, args.topk,
@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(block_threads) choose_kernel(RouterArrays args
   const bool by_sigmoid = choice.sigmoid;
   const Ranking ranking{
       logits, args.bias, by_sigmoid, choice.sums_logits, args.experts / choice.groups, most};
-  // Until the weights and slots are known, their memory holds the groups.
+  // The memory of weights and slots holds the groups until the former are computed.
   std::int32_t* slot = args.slot + t * args.topk;
   if (in_groups) {
     choose_groups(ranking, choice, chosen, args.topk, slot, args.weight + t * args.topk);
@@ -276,9 +276,9 @@ __global__ void __launch_bounds__(block_threads) choose_kernel(RouterArrays args
   for (std::int64_t j = 0; j < args.topk; ++j) {
     chosen[j] = in_groups ? best_in_groups(ranking, choice.group_topk, slot, chosen, j)
                           : ranking.best(0, args.experts, chosen, j);
-    atomicAdd(counted + chosen[j], 1);  // of integers: in any order
+    atomicAdd(counted + chosen[j], 1);  // integers: any order gives the same sum
   }
-  RouterChoice before = choice;  // for the weights until it is known who is dropped
+  RouterChoice before = choice;  // for weights until it is known which choices are dropped
   if (choice.weighting == RouterWeighting::kept) before.weighting = RouterWeighting::all;
   weigh(args, t, before);
   if (!choice.free_counts) return;
@@ -289,7 +289,7 @@ __global__ void __launch_bounds__(block_threads) choose_kernel(RouterArrays args
   }
 }
 
-/// The choice of each token in a round: by p, which a logit far below the others leaves nothing of.
+/// One round's choice of each token, by p, in which a logit far below the largest vanishes.
 __global__ void __launch_bounds__(block_threads)
     round_kernel(RouterArrays args, std::int64_t round) {
   const std::int64_t t = grid_thread();
@@ -310,15 +310,15 @@ __global__ void __launch_bounds__(block_threads)
   atomicAdd(args.counted(t) + round * args.experts + best, 1);
 }
 
-/// The weights when it is known who is dropped.
+/// Computes the weights once the dropped choices are known.
 __global__ void __launch_bounds__(block_threads) weigh_kernel(RouterArrays args) {
   const std::int64_t t = grid_thread();
   if (t < args.tokens) weigh(args, t, args.choice);
 }
 
-/// First choices before second ones, then earlier tokens, or token after token: a block to an
-/// expert of a group. Of the first `rounds` choices of each token; what was dropped before takes no
-/// place.
+/// Keeps first choices before second ones, then earlier tokens; or earlier tokens first. One block
+/// per expert and group, for the first `rounds` choices of each token. Earlier dropped choices take
+/// no place.
 __global__ void __launch_bounds__(block_threads)
     drop_late_kernel(RouterArrays args, std::int64_t rounds) {
   const auto expert = static_cast<std::int32_t>(blockIdx.x);
@@ -343,8 +343,8 @@ __global__ void __launch_bounds__(block_threads)
   }
 }
 
-/// How many of the expert's choices in the group weigh at least as much as these bits, which have
-/// the order of weights.
+/// The number of the expert's choices in the group whose weight's bits are at least `least`. The
+/// bits of weights have the same order as the weights.
 __device__ std::int64_t heavier(const RouterArrays& args, std::int64_t first, std::int32_t expert,
                                 unsigned least) {
   int count = 0;
@@ -355,13 +355,13 @@ __device__ std::int64_t heavier(const RouterArrays& args, std::int64_t first, st
   return block_sum(count);
 }
 
-/// The largest weights, of equal ones the earlier token: a block to an expert of a group.
+/// Keeps the largest weights, then earlier tokens. One block per expert and group.
 __global__ void __launch_bounds__(block_threads) drop_light_kernel(RouterArrays args) {
   const auto expert = static_cast<std::int32_t>(blockIdx.x);
   const std::int64_t first = blockIdx.y * args.capacity.group;
   const std::int64_t places = args.places(first);
   if (heavier(args, first, expert, 0) <= places) return;
-  // The largest bits that `places` choices reach: those of the last one that is kept.
+  // Finds the largest bits that at least `places` choices reach: those of the last kept choice.
   unsigned least = 0;
   for (int bit = 30; bit >= 0; --bit) {
     const unsigned tried = least | 1U << bit;
@@ -382,8 +382,8 @@ __global__ void __launch_bounds__(block_threads) drop_light_kernel(RouterArrays 
   }
 }
 
-/// counts[e] = rows of expert e, and for each of its choices, in their order, slot = its number: a
-/// block to an expert. Choices that were dropped get -1 from the first block.
+/// Sets counts[e] to the rows of expert e, and the slot of each of its choices to its number in
+/// order. One block per expert; the first block sets slots of dropped choices to -1.
 __global__ void __launch_bounds__(block_threads)
     number_kernel(const std::int32_t* chosen, std::int64_t count, std::int32_t* slot,
                   std::int64_t* counts) {
@@ -401,7 +401,7 @@ __global__ void __launch_bounds__(block_threads)
   if (threadIdx.x == 0) counts[expert] = before;
 }
 
-/// From a row's number among those of its expert to its slot.
+/// Converts a row's number within its expert to its slot.
 __global__ void __launch_bounds__(block_threads)
     shift_kernel(const std::int32_t* chosen, std::int64_t count, RowChunking chunking,
                  std::int32_t* slot) {
@@ -457,11 +457,11 @@ void router_forward(const OpContext& context, const RouterForward& args) {
          all.slot + first);
 }
 
-// The router's gradients, and what it adds up: a thread to a token.
+// The router's gradients and statistics, one thread per token.
 namespace {
 
-/// A term of the balance loss of a token: the mean of the choices that are counted for it, by p;
-/// or, for round `number`, by q = p m / S.
+/// A term of a token's balance loss: the mean, weighted by p, of the choices counted for the token;
+/// or, for round `number`, weighted by q = p m / S.
 struct RouterBalance {
   const RouterProbabilities& p;
   const std::int32_t* choices;
@@ -481,16 +481,16 @@ struct RouterBalance {
   __device__ double left(std::int64_t e) const {
     return chosen != nullptr && has_kept(chosen, number, e) ? 0 : p.of(e);
   }
-  /// The slope of the mean along the logit of e. Since S has more terms than p m, q does not add up
-  /// to 1.
+  /// The derivative of the mean by e's logit. q does not add up to 1, because S has an additional
+  /// term.
   __device__ double slope(std::int64_t e) const {
     if (chosen == nullptr) return p.slope(e) * (choices[e] - mean);
     return (left(e) * (choices[e] - mean) - p.of(e) * mean * min_kept_sum) / sum;
   }
 };
 
-/// How many terms a token has, and the term number j of one; `choices` are those of its group, from
-/// the first row of RouterChoice::counted on.
+/// The number of terms per token; balance_of returns a token's term j. `choices` are those counted
+/// for its group, from the first row of RouterChoice::counted on.
 __device__ std::int64_t balance_terms(const RouterChoice& choice, std::int64_t topk) {
   return choice.rounds ? topk : 1;
 }
@@ -501,8 +501,8 @@ __device__ RouterBalance balance_of(const RouterChoice& choice, const RouterProb
   return {p, experts, choices + (choice.free_counts ? experts : 0), nullptr, 0};
 }
 
-/// The factor of RouterBalance::mean: experts over the choices that are counted for a term. All
-/// terms of a group have the same number of choices. `choices` as in balance_of.
+/// The factor of RouterBalance::mean: experts / counted choices, which is equal for all terms of a
+/// group. `choices` is as in balance_of.
 __device__ double even_share(const std::int32_t* choices, std::int64_t experts) {
   std::int64_t counted = 0;
   for (std::int64_t e = 0; e < experts; ++e) counted += choices[e];
@@ -518,8 +518,8 @@ struct RouterLossArrays {
   RouterChoice choice;
 };
 
-// With weights w = scaling v: the slope of v_j along its own logit is v_j f_j (1 - v_j) or, where v
-// is not divided by a sum of choices, v_j f_j; f = 1 - s for sigmoid scores, else 1.
+// With weights w = scaling v, the derivative of v_j by its own logit is v_j f_j (1 - v_j), or v_j
+// f_j if no sum of choices divides v; f = 1 - s for sigmoid scores, else 1.
 __global__ void __launch_bounds__(block_threads) router_backward_kernel(RouterLossArrays args) {
   const std::int64_t t = grid_thread();
   if (t >= args.tokens) return;
@@ -603,7 +603,7 @@ __global__ void __launch_bounds__(block_threads) losses_kernel(Losses args) {
   }
 }
 
-constexpr unsigned max_partial = 256;  // blocks
+constexpr unsigned max_partial = 256;  // number of blocks
 
 __global__ void __launch_bounds__(block_threads) partial_kernel(Losses args) {
   double of[router_sums] = {};
@@ -645,7 +645,7 @@ __global__ void __launch_bounds__(block_threads)
     float sum = args.sums[router_sums + e];
     const std::int64_t counted = args.choice.counted(args.topk);
     for (std::int64_t i = 0; i < args.tokens / args.group * counted; ++i) {
-      if (args.choice.free_counts && i % counted > 0) continue;  // not what is chosen
+      if (args.choice.free_counts && i % counted > 0) continue;  // counts free choices
       sum += static_cast<float>(args.choices[i * args.experts + e]);
     }
     args.sums[router_sums + e] = sum;

@@ -1,5 +1,5 @@
-// Rows that move, are scaled or are summed: blocks of bytes, rows of experts, embeddings,
-// gradients of biases.
+// Kernels that move, scale or sum rows: blocks of bytes, rows for experts, embeddings, bias
+// gradients.
 
 #include "ops/cuda/enqueue.cuh"
 #include "ops/cuda/kernels.h"
@@ -9,12 +9,12 @@
 namespace trainctl::cuda {
 namespace {
 
-/// 16 bytes that nobody looks into.
+/// A unit of 16 bytes for copies.
 struct alignas(16) Sixteen {
   std::uint32_t words[4];
 };
 
-/// Elements of y in their order: of block [column][row] of `width` Units.
+/// Writes elements of y in order, from blocks [column][row] of `width` Units.
 template <class Unit>
 struct SwapWork {
   const Unit* x;
@@ -37,7 +37,7 @@ struct SpreadWork {
   T* y;
   std::int64_t features, choices;
 
-  /// Element `at` of [tokens, choices, features].
+  /// `at` is the index of an element of [tokens, choices, features].
   template <int width>
   __device__ void run(std::int64_t at) const {
     const std::int64_t choice = at / features;
@@ -106,7 +106,7 @@ struct ScaleBackward {
   bool sigmoid;
 };
 
-/// A warp per row.
+/// One warp per row.
 template <class T, int width>
 __global__ void __launch_bounds__(block_threads) scale_backward_kernel(ScaleBackward<T> args) {
   const std::int64_t row = grid_thread() / 32;
@@ -152,7 +152,7 @@ struct BiasWork {
   }
 };
 
-/// d_weight[row] += dy[row] . bias; a warp per row.
+/// d_weight[row] += dy[row] . bias; one warp per row.
 template <class T, int width>
 __global__ void __launch_bounds__(block_threads)
     bias_dot_kernel(const T* dy, const float* bias, std::int64_t rows, std::int64_t features,
@@ -172,8 +172,8 @@ __global__ void __launch_bounds__(block_threads)
   if (threadIdx.x % 32 == 0) d_weight[row] += dot;
 }
 
-/// strips[strip][column] = the sum over the strip's rows, each times its weight: 32 lanes of
-/// `width` columns, eight rows at a time. Without `weight` each counts once.
+/// strips[strip][column] = sum of the strip's rows, multiplied by `weight` unless it is null. A
+/// block has 32 lanes of `width` columns, and eight rows at a time.
 template <class T, int width>
 __global__ void __launch_bounds__(256)
     sum_rows_kernel(const T* x, const float* weight, std::int64_t rows, std::int64_t columns,
@@ -204,12 +204,12 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-/// Adds the sum of x's rows, each times its weight if there are weights, to `sum`.
+/// Adds the sum of x's rows, multiplied by `weight` unless it is null, to `sum`.
 template <class T, int width>
 void sum_rows(const OpContext& context, const Tensor& x, const float* weight, float* sum) {
   const std::int64_t rows = x.rows();
   const std::int64_t columns = x.columns();
-  constexpr std::int64_t min_rows = 32;  // four for each thread
+  constexpr std::int64_t min_rows = 32;  // four per thread
   const std::int64_t strips = strips_for(rows, columns, min_rows);
   auto* partial = reinterpret_cast<float*>(context.scratch);
   Grid grid{blocks_for(columns, 32 * width, 0x7fffffff), dim3(32, 8)};
@@ -371,10 +371,10 @@ void bias_rows_backward(const OpContext& context, const BiasRows& args) {
   });
 }
 
-// Embedding rows. Backward, a block owns rows that lie a grid apart and some columns: it
-// looks through all indices and adds the gradients of its own tokens in their order, so that sums
-// have the order of the tokens without atomics or a sort. Rows of frequent tokens lie side by side
-// in a table; so they are of different blocks.
+// Embedding rows. In backward, a block owns some columns of every n-th row, for n blocks: it
+// searches all indices and adds the gradients of its tokens in order, so that sums have a fixed
+// order without atomics or sorting. Frequent tokens have neighbouring rows in a table, so this
+// gives them to different blocks.
 namespace {
 
 template <class T>
@@ -410,8 +410,8 @@ struct Scatter {
   std::int64_t tokens, first_row, rows, hidden;
 };
 
-/// A block's tokens among the next block_threads ones, in their order: their number, and for each
-/// its token and row in `found`.
+/// Finds this block's tokens among the next block_threads ones, in order. Returns their number, and
+/// the token and row of each in `found`.
 struct Found {
   std::int32_t token, row;
 };
@@ -422,7 +422,7 @@ __device__ int find_tokens(const Scatter<T>& args, std::int64_t begin, Found* fo
   const bool mine =
       row >= 0 && row < args.rows && static_cast<std::uint32_t>(row) % gridDim.x == blockIdx.x;
   int count = 0;
-  const int at = block_rank(mine, count);  // once all threads are done with those found before
+  const int at = block_rank(mine, count);  // waits until all threads have used the previous tokens
   if (mine) found[at] = {static_cast<std::int32_t>(token), static_cast<std::int32_t>(row)};
   __syncthreads();
   return count;

@@ -11,9 +11,9 @@
 namespace trainctl::cuda {
 namespace {
 
-// Sums over rows in two steps: strips of rows by other kernels, then the strips here.
+// Sums over rows in two steps: other kernels sum strips of rows, this one adds the strips.
 
-/// 32 columns per block, 32 threads to a column; blocks of the second row take the second result.
+/// A block has 32 columns, with 32 threads each. Blocks with y = 1 add to the second result.
 __global__ void __launch_bounds__(1024)
     add_strips_kernel(const float* strips, std::int64_t count, std::int64_t columns, float* first,
                       float* second) {
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(1024)
   }
   parts[threadIdx.x * 33 + threadIdx.y] = sum;
   __syncthreads();
-  // Now a warp takes a column.
+  // From here on, each warp has one column.
   sum = warp_sum(parts[threadIdx.y * 33 + threadIdx.x]);
   if (threadIdx.x != 0 || begin + threadIdx.y >= columns) return;
   (blockIdx.y == 0 ? first : second)[begin + threadIdx.y] += sum;

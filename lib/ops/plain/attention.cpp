@@ -12,19 +12,19 @@ namespace trainctl {
 
 namespace {
 
-/// One token of one sequence: its row, and its position in the sequence.
+/// One token of a sequence: its row and its position in the sequence.
 struct Place {
   std::int64_t row, position;
 };
 
-/// One query of one head: where its row is, which keys it sees, and its dropout.
+/// One query of one head: its elements, and the range of keys it sees.
 template <class T>
 struct Query {
   const T* q;                // [head_dim]
-  std::int64_t row;          // of its token
-  std::int64_t offset;       // of its row in q, out, d_out and dq
-  std::int64_t statistic;    // of its entry in logsumexp
-  std::int64_t first, last;  // positions it sees, inclusive
+  std::int64_t row;          // row of its token
+  std::int64_t offset;       // start of its elements in q, out, d_out and dq
+  std::int64_t statistic;    // index of its element in logsumexp
+  std::int64_t first, last;  // first and last position it sees
 };
 
 template <class T>
@@ -37,7 +37,7 @@ class Sequence {
         keys_(args.shape.keys()),
         sequence_(sequence) {}
 
-  /// Query number `index` of the sequence, in the order of the runs.
+  /// Query number `index` of the sequence; queries are numbered in the order of the runs.
   Query<T> query(std::int64_t index, std::int64_t head) const {
     const Place place = place_of(queries_, index);
     const std::int64_t offset = (place.row * shape_.heads + head) * shape_.head_dim;
@@ -54,7 +54,7 @@ class Sequence {
 
   Place key(std::int64_t index) const { return place_of(keys_, index); }
 
-  /// Calls body(key) for the keys that the query sees.
+  /// Calls body(key) for each key that the query sees.
   template <class Body>
   void for_keys(const Query<T>& query, const Body& body) const {
     for (std::int64_t run = 0; run < keys_.count(); ++run) {
@@ -87,13 +87,13 @@ class Sequence {
     const double score = uncapped_score(query, key, head);
     return shape_.cap > 0 ? shape_.cap * std::tanh(score / shape_.cap) : score;
   }
-  /// The slope of the cap at a score before it.
+  /// The derivative of the cap, from the score after it.
   double slope(double score) const {
     const double part = shape_.cap > 0 ? score / shape_.cap : 0.0;
     return 1 - part * part;
   }
 
-  /// The factor of dropout for this probability.
+  /// The dropout factor of the probability of this query and key.
   double factor(const Query<T>& query, std::int64_t head, const Place& key) const {
     const AttentionDropout& dropout = args_.dropout;
     if (dropout.key.probability == 0.0F) return 1.0;
@@ -120,7 +120,7 @@ class Sequence {
   std::int64_t sequence_;
 };
 
-/// Raises the head's key to that of the largest score of the query.
+/// Raises the head's key to the key of the query's largest score.
 template <class T>
 void raise_largest(const AttentionArgs& args, const Sequence<T>& sequence, const Query<T>& query,
                    std::int64_t head) {
@@ -150,14 +150,14 @@ void forward_query(const AttentionArgs& args, const Sequence<T>& sequence, std::
     const T* v = args.v.as<T>() + sequence.key_offset(key, sequence.kv_head(head));
     for (std::int64_t i = 0; i < args.shape.head_dim; ++i) total[i] += dropped * to_float(v[i]);
   });
-  const double scale = sum > 0 ? 1 / sum : 0;  // it may see no key
+  const double scale = sum > 0 ? 1 / sum : 0;  // 0 if it sees no key
   for (std::int64_t i = 0; i < args.shape.head_dim; ++i) {
     args.out.as<T>()[query.offset + i] = from_float<T>(static_cast<float>(total[i] * scale));
   }
   args.logsumexp.as<float>()[query.statistic] = static_cast<float>(highest + std::log(sum));
 }
 
-/// The probability of a key after dropout, and the gradient of its score before the cap.
+/// A key's probability after dropout, and the gradient of its score before the cap.
 struct Link {
   double dropped_probability, d_score;
 };
@@ -231,7 +231,7 @@ void forward(const AttentionArgs& args) {
   }
 }
 
-/// dk and dv first: dq may overwrite d_out.
+/// dk and dv are computed first, because dq may overwrite d_out.
 template <class T>
 void backward(const AttentionArgs& args) {
   const AttentionShape& shape = args.shape;

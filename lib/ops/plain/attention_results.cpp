@@ -9,7 +9,7 @@ namespace trainctl {
 
 namespace {
 
-/// One head of one query.
+/// Merges the results for one head of one query.
 template <class T>
 void merge(T* out, float& logsumexp, const T* other, float other_logsumexp, std::int64_t size) {
   if (std::isinf(other_logsumexp)) return;
@@ -52,8 +52,8 @@ void attention_merge_plain(const OpContext&, const AttentionMerge& args) {
 
 namespace {
 
-/// body(head, number of the statistic, place of the head's first element) for each head of each
-/// query.
+/// Calls body(head, index in logsumexp, index of the head's first element in out) for each head of
+/// each query.
 template <class Body>
 void for_heads(const AttentionShape& shape, const Body& body) {
   const TokenRuns queries = shape.queries();
@@ -112,7 +112,7 @@ void attention_sink_backward_plain(const OpContext&, const AttentionSinkArgs& ar
 
 namespace {
 
-/// Whether the query of number `i` counts.
+/// Whether element `i` of x belongs to a query that counts.
 bool counts(const Largest& args, std::int64_t i) {
   if (args.real.empty()) return true;
   const TokenRuns queries = args.shape.queries();

@@ -82,7 +82,7 @@ void cross_entropy_combine_plain(const OpContext&, const CrossEntropyCombine& ar
     float target = 0;
     for (std::int64_t rank = 0; rank < ranks; ++rank) {
       const float* shard = shards + rank * 3 * rows + row;
-      // A shard without a finite logit adds nothing, even where none has one.
+      // Skips a shard without finite logits; otherwise two infinities would give NaN.
       if (shard[rows] != 0)
         sum += static_cast<double>(shard[rows]) * std::exp(static_cast<double>(shard[0] - highest));
       target += shard[2 * rows];

@@ -1,5 +1,5 @@
-// The plain kernels, one per entry of Kernels: the textbook loops that the fast ones are tested
-// against and that the sanitizer builds run. Arguments were checked by the front doors. Internal to
+// The plain kernels, one per entry of Kernels: textbook loops, used as the reference in tests of
+// the fast kernels and in sanitizer builds. The callers have checked the arguments. Internal to
 // lib/ops.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace trainctl {
 #include "ops/kernels.def"
 #undef KERNEL
 
-/// The complete table of the plain kernels, under the name of the backend that it stands for.
+/// The complete table of plain kernels, with the name of the backend that it implements.
 constexpr Kernels plain_table(std::string_view name) {
   return Kernels{
       .name = name,

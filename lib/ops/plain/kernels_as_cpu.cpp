@@ -1,5 +1,5 @@
-// Linked in place of cpu/levels.cpp where the fast kernels are left out: the CPU runs the plain
-// ones.
+// Replaces cpu/levels.cpp in builds without the fast kernels, so that the CPU uses the plain
+// kernels.
 #include "ops/cpu_level.h"
 #include "ops/plain/kernels.h"
 

@@ -1,4 +1,4 @@
-// One after the other, by the other kernels of the context's table: the CPU's fast ones too.
+// Fused products as separate kernels of the context's table, which may be the CPU's fast table.
 #include "base/time_spent.h"
 #include "ops/plain/kernels.h"
 

@@ -7,7 +7,7 @@ namespace trainctl {
 
 namespace {
 
-/// The row that is normalised: x, or its sum with the residual.
+/// The row to normalise: x, or the sum of x and the residual, which is stored first.
 template <class T>
 const T* input_row(const NormForward& args, std::int64_t row) {
   const std::int64_t hidden = args.x.columns();
@@ -22,7 +22,7 @@ const T* input_row(const NormForward& args, std::int64_t row) {
   return sum;
 }
 
-/// The factor of the normalised value `i` of a row.
+/// The factor that multiplies normalised value `i` of a row.
 double factor_at(const Tensor& weight, bool zero_centered, std::int64_t i) {
   return weight.empty() ? 1.0 : weight.as<float>()[i] + double{weight_offset(zero_centered)};
 }
@@ -64,7 +64,7 @@ void backward(const NormBackward& args) {
     const T* dy = args.dy.as<T>() + at;
     const double mean = layer ? args.mean.as<float>()[row] : 0.0F;
     const double rstd = args.rstd.as<float>()[row];
-    double g_mean = 0;  // of layer_norm
+    double g_mean = 0;  // only for layer_norm
     double gz_mean = 0;
     for (std::int64_t i = 0; i < hidden; ++i) {
       const double z = (to_float(x[i]) - mean) * rstd;

@@ -9,7 +9,7 @@ template <class T>
 void rotate(const Rope& args) {
   const std::int64_t size = args.table.columns();
   const std::int64_t pairs = size / 2;
-  const std::int64_t step = args.adjacent ? 2 : 1;  // from a pair to the next
+  const std::int64_t step = args.adjacent ? 2 : 1;  // distance between pairs
   const std::int64_t apart = args.adjacent ? 1 : pairs;
   for (std::int64_t row = 0; row < args.x.rows(); ++row) {
     const std::int64_t position = args.position.as<std::int32_t>()[row];

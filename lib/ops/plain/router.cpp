@@ -1,4 +1,4 @@
-// The router's choice, its gradients, losses and statistics.
+// The router: choices, gradients, losses and statistics.
 
 #include <algorithm>
 #include <cmath>
@@ -11,12 +11,12 @@
 
 namespace trainctl {
 
-// The router's gradients, and what it adds up.
+// The common functions of the router's kernels.
 
 namespace {
 
-// Scores, weights and probabilities of a token as the plain kernels of the router need them, in
-// double. The formulas are those of ops/router.h.
+// Scores, weights and probabilities of a token in double, for the router's plain kernels. The
+// formulas are in ops/router.h.
 
 inline double log_sum_exp(const float* logits, std::int64_t experts) {
   double most = logits[0];
@@ -30,20 +30,20 @@ inline std::int32_t expert_of(std::int32_t chosen) { return chosen < 0 ? ~chosen
 
 inline double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-/// Whether a choice before number `end` of a token has kept `expert`.
+/// Whether `expert` is among the token's kept choices before number `end`.
 inline bool has_kept(const std::int32_t* chosen, std::int64_t end, std::int64_t expert) {
   return std::find(chosen, chosen + end, expert) != chosen + end;
 }
 
-/// The weights of a token's choices, before the scaling: exp(logit) or sigmoid(logit), over a sum.
-/// What exp would overflow with is divided out.
+/// The weights of a token's choices before scaling: exp(logit) or sigmoid(logit) over a sum. A
+/// common factor is divided out first, so that exp does not overflow.
 class Weights {
  public:
   Weights(const float* logits, std::int64_t experts, const std::int32_t* chosen, std::int64_t topk,
           const RouterChoice& choice)
       : logits_(logits), chosen_(chosen), sigmoid_(choice.sigmoid), weighting_(choice.weighting) {
     const bool by_chosen = weighting_ == RouterWeighting::chosen;
-    double most = 0;  // the logarithm of what scores are divided by first
+    double most = 0;  // logarithm of the first divisor of scores
     if (!sigmoid_) {
       most = by_chosen ? double{logits[expert_of(chosen[0])]} : log_sum_exp(logits, experts);
     }
@@ -60,20 +60,20 @@ class Weights {
     norm_ = sigmoid_ ? sum : most + std::log(sum);
   }
 
-  /// The weight of an expert as if it were kept.
+  /// The weight that an expert has if kept.
   double of(std::int64_t expert) const {
     return sigmoid_ ? sigmoid(logits_[expert]) / norm_ : std::exp(logits_[expert] - norm_);
   }
-  /// Whether choice j has a weight.
+  /// Whether choice j gets a weight.
   bool has(std::int64_t j) const { return chosen_[j] >= 0 && !is_again(j); }
-  /// Whether the score of choice j is in the sum that weights are divided by.
+  /// Whether the sum that divides the weights contains the score of choice j.
   bool is_summed(std::int64_t j) const {
     if (weighting_ == RouterWeighting::all) return false;
     return weighting_ == RouterWeighting::kept ? has(j) : !is_again(j);
   }
-  /// The slope of log score of an expert along its own logit, where the others stay.
+  /// The derivative of an expert's log score by its own logit, with other logits fixed.
   double inner(std::int64_t expert) const { return sigmoid_ ? 1 - sigmoid(logits_[expert]) : 1; }
-  /// The rest that the softmax over all experts leaves in the gradient of an expert: its part of
+  /// The remaining gradient of an expert's logit through the softmax over all experts, relative to
   /// the mean of the gradients of the weights.
   double rest(std::int64_t expert) const {
     if (sigmoid_ || weighting_ == RouterWeighting::chosen) return 0;
@@ -90,7 +90,7 @@ class Weights {
   double norm_ = 0;
 };
 
-/// p of the losses: p(e), and its slope along the logit of e where the others of the sum stay.
+/// p in the losses, and the derivative of p(e) by e's logit with the other terms of the sum fixed.
 class Probabilities {
  public:
   Probabilities(const float* logits, std::int64_t experts, bool scores_by_sigmoid)
@@ -116,8 +116,7 @@ inline const std::uint8_t* marks_of(const Tensor& real) {
   return real.empty() ? nullptr : real.as<std::uint8_t>();
 }
 
-/// The values that the choice compares: the score of an expert, or a very small one outside the
-/// best groups.
+/// The values of a token's experts that its choice compares.
 class Ranking {
  public:
   Ranking(const float* logits, std::int64_t experts, const float* bias, const RouterChoice& choice)
@@ -132,13 +131,13 @@ class Ranking {
     if (!sigmoid_) return logits_[e];
     return sigmoid(logits_[e]) + (bias_ != nullptr ? bias_[e] : 0);
   }
-  /// The term of an expert in the sum of its group.
+  /// An expert's term in the sum of its group of experts.
   double summed(std::int64_t e) const {
     return sigmoid_ || sums_logits_ ? of(e) : std::exp(logits_[e] - max_);
   }
   std::int64_t size() const { return size_; }
 
-  /// The best expert of [begin, end) that is not among the first `taken` chosen; -1 if there is
+  /// The best expert in [begin, end) that is not among the first `taken` chosen, or -1 if there is
   /// none.
   std::int32_t best(std::int64_t begin, std::int64_t end, const std::int32_t* chosen,
                     std::int64_t taken) const {
@@ -153,7 +152,7 @@ class Ranking {
     }
     return best;
   }
-  /// The sum of the `count` best of a group; `chosen` is scratch of so many.
+  /// The sum of the `count` best experts of a group; `chosen` is scratch for `count` numbers.
   double sum_of_best(std::int64_t group, std::int64_t count, std::int32_t* chosen) const {
     double sum = 0;
     for (std::int64_t j = 0; j < count; ++j) {
@@ -172,18 +171,18 @@ class Ranking {
   double max_;
 };
 
-/// The k best of all experts.
+/// Chooses the k best of all experts.
 void choose(const Ranking& ranking, std::int64_t experts, std::int32_t* chosen, std::int64_t topk) {
   for (std::int64_t j = 0; j < topk; ++j) chosen[j] = ranking.best(0, experts, chosen, j);
 }
 
-/// Scratch of a token while its experts are chosen: memory for one number for each choice.
+/// Scratch for a token's best groups of experts: one element per choice.
 struct Groups {
-  std::int32_t* best;  // groups, the best first
-  float* sum;          // theirs
+  std::int32_t* best;  // groups, best first
+  float* sum;          // their sums
 };
 
-/// The group_topk best groups: those with the largest sums, of equal ones the first.
+/// Finds the group_topk groups with the largest sums; the first of equal ones wins.
 void choose_groups(const Ranking& ranking, const RouterChoice& choice, std::int32_t* chosen,
                    std::int64_t topk, const Groups& groups) {
   const std::int64_t most = choice.group_topk;
@@ -200,7 +199,7 @@ void choose_groups(const Ranking& ranking, const RouterChoice& choice, std::int3
   }
 }
 
-/// The k best of the best groups.
+/// Chooses the k best experts within the best groups.
 void choose_in_groups(const Ranking& ranking, const RouterChoice& choice, std::int32_t* chosen,
                       std::int64_t topk, const Groups& groups) {
   choose_groups(ranking, choice, chosen, topk, groups);
@@ -217,27 +216,27 @@ void choose_in_groups(const Ranking& ranking, const RouterChoice& choice, std::i
   }
 }
 
-/// A group of tokens that share the places of the experts, with what the kernel has of it.
+/// A group of tokens that share the places of experts, with the kernel's data about it.
 struct PlaceGroup {
   std::int64_t first, tokens, topk, experts, places;
   const RowOrder& order;
-  std::int32_t* chosen;  // of all rows
+  std::int32_t* chosen;  // choices of all rows
   float* weight;
-  std::int32_t* slot;   // scratch here, of this group
-  std::int64_t* taken;  // scratch of each expert
+  std::int32_t* slot;   // slots of this group, used as scratch
+  std::int64_t* taken;  // scratch, one per expert
 
   std::int64_t choices() const { return tokens * topk; }
-  /// Where choice number i of the group's tokens lies, token after token.
+  /// The index, among the choices of all rows, of choice i of the group (ordered by token).
   std::int64_t at(std::int64_t i) const { return order.row_of(first + i / topk) * topk + i % topk; }
-  /// As at(), but in the order of first choices before second ones.
+  /// Like at(), but with i ordered by choice: first choices come before second ones.
   std::int64_t at_position(std::int64_t i) const { return at(i % tokens * topk + i / tokens); }
   void drop(std::int64_t at) const {
     chosen[at] = ~chosen[at];
     weight[at] = 0;
   }
-  /// A choice finds a place, or is dropped.
+  /// Gives a choice a place if one is left, else drops it.
   void place(std::int64_t at) const {
-    if (chosen[at] < 0) return;  // of a token that is not real
+    if (chosen[at] < 0) return;  // the token is not real
     if (taken[chosen[at]] < places) {
       ++taken[chosen[at]];
     } else {
@@ -252,7 +251,7 @@ void drop_late(const PlaceGroup& g, RouterOverflow overflow) {
   for (std::int64_t i = 0; i < g.choices(); ++i) g.place(by_token ? g.at(i) : g.at_position(i));
 }
 
-/// The choices of each expert are listed in the memory of the slots.
+/// Uses the memory of slots to list the choices of each expert.
 void drop_light(const PlaceGroup& g) {
   std::int64_t* end = g.taken;
   std::fill_n(end, g.experts, 0);
@@ -277,7 +276,7 @@ void drop_light(const PlaceGroup& g) {
   }
 }
 
-/// The choice of a token in a round: by p, which a logit far below the others leaves nothing of.
+/// A token's choice in one round, by p, in which a logit far below the largest vanishes.
 std::int32_t choose_in_round(const float* logits, std::int64_t experts, const std::int32_t* chosen,
                              std::int64_t round) {
   const std::int32_t best = Ranking(logits, experts, nullptr, {}).best(0, experts, chosen, round);
@@ -286,7 +285,7 @@ std::int32_t choose_in_round(const float* logits, std::int64_t experts, const st
   return static_cast<float>(p) > 0 ? best : 0;
 }
 
-/// All rounds of a group: each token chooses by what the rounds before have kept.
+/// Runs all rounds of a group: each token chooses depending on what earlier rounds kept.
 void choose_in_rounds(const RouterForward& args, const PlaceGroup& g) {
   std::fill_n(g.taken, g.experts, 0);
   for (std::int64_t i = 0; i < g.choices(); ++i) {
@@ -306,7 +305,7 @@ void choose_in_rounds(const RouterForward& args, const PlaceGroup& g) {
   }
 }
 
-/// The weights of a token's choices.
+/// Computes the weights of a token's choices.
 void weigh(const RouterForward& args, std::int64_t row, const RouterChoice& choice) {
   const std::int64_t experts = args.logits.shape[1];
   const std::int64_t topk = args.chosen.shape[1];
@@ -318,7 +317,7 @@ void weigh(const RouterForward& args, std::int64_t row, const RouterChoice& choi
   }
 }
 
-/// The choices of a token, and how they count in its routing group.
+/// Makes the choices of a token and counts them for its routing group.
 void choose_for(const RouterForward& args, std::int64_t row) {
   const std::int64_t experts = args.logits.shape[1];
   const std::int64_t topk = args.chosen.shape[1];
@@ -346,7 +345,7 @@ void choose_for(const RouterForward& args, std::int64_t row) {
   for (std::int64_t j = 0; j < topk; ++j) ++counted[experts + slot[j]];
 }
 
-/// Calls body(PlaceGroup) for the groups that share places.
+/// Calls body(PlaceGroup) for each group of tokens that share places.
 template <class Body>
 void for_place_groups(const RouterForward& args, const Body& body) {
   const std::int64_t experts = args.logits.shape[1];
@@ -367,8 +366,8 @@ void for_place_groups(const RouterForward& args, const Body& body) {
   }
 }
 
-/// Rows expert after expert, in each in the order of this rank's rows; with several chunks, then
-/// put into the order of the chunks.
+/// Numbers the choices' rows by expert, then in the order of this rank's rows; with several chunks,
+/// reorders them by chunk.
 void number_rows(const RouterForward& args) {
   const std::int64_t experts = args.logits.shape[1];
   const std::int64_t topk = args.chosen.shape[1];
@@ -402,7 +401,7 @@ void number_rows(const RouterForward& args) {
 void router_forward_plain(const OpContext&, const RouterForward& args) {
   const std::int64_t rows = args.logits.shape[0];
   const RouterChoice& choice = args.choice;
-  RouterChoice before = choice;  // for the weights until it is known who is dropped
+  RouterChoice before = choice;  // for weights until it is known which choices are dropped
   const bool by_kept = choice.weighting == RouterWeighting::kept;
   if (by_kept) before.weighting = RouterWeighting::all;
   std::fill_n(args.choices.as<std::int32_t>(), args.choices.numel(), 0);
@@ -428,8 +427,8 @@ void router_forward_plain(const OpContext&, const RouterForward& args) {
 
 namespace {
 
-/// A term of the balance loss of a token: the mean of the choices that are counted for it, by p;
-/// or, for round `number`, by q = p m / S.
+/// A term of a token's balance loss: the mean, weighted by p, of the choices counted for the token;
+/// or, for round `number`, weighted by q = p m / S.
 class Balance {
  public:
   Balance(const Probabilities& p, std::int64_t experts, const std::int32_t* choices)
@@ -443,7 +442,7 @@ class Balance {
     for (std::int64_t e = 0; e < experts; ++e) mean_ += left(e) / sum_ * choices[e];
   }
   double mean() const { return mean_; }
-  /// Its slope along the logit of e. Since S has more terms than p m, q does not add up to 1.
+  /// The derivative of the mean by e's logit. q does not sum to 1, because S has one more term.
   double slope(std::int64_t e) const {
     if (chosen_ == nullptr) return p_.slope(e) * (choices_[e] - mean_);
     return (left(e) * (choices_[e] - mean_) - p_.of(e) * mean_ * min_kept_sum) / sum_;
@@ -454,14 +453,14 @@ class Balance {
 
   const Probabilities& p_;
   const std::int32_t* choices_;
-  const std::int32_t* chosen_ = nullptr;  // with rounds
+  const std::int32_t* chosen_ = nullptr;  // only with rounds
   std::int64_t number_ = 0;
   double sum_ = 1;
   double mean_ = 0;
 };
 
-/// Calls body(Balance) for each term of a token. `choices` are those of its group, from the first
-/// row of `counted` on.
+/// Calls body(Balance) for each term of a token. `choices` are those counted for its group, from
+/// the first row of RouterChoice::counted on.
 template <class Body>
 void for_balance(const RouterChoice& choice, const Probabilities& p, std::int64_t experts,
                  std::int64_t topk, const std::int32_t* chosen, const std::int32_t* choices,
@@ -473,8 +472,8 @@ void for_balance(const RouterChoice& choice, const Probabilities& p, std::int64_
   }
 }
 
-/// The factor of Balance::mean(): experts over the choices that are counted for a term. All terms
-/// of a group have the same number of choices. `choices` as in for_balance.
+/// The factor of Balance::mean(): experts / counted choices, which is equal for all terms of a
+/// group. `choices` is as in for_balance.
 double even_share(const std::int32_t* choices, std::int64_t experts) {
   const std::int64_t counted = std::accumulate(choices, choices + experts, std::int64_t{0});
   return static_cast<double>(experts) / static_cast<double>(counted);
@@ -482,8 +481,8 @@ double even_share(const std::int32_t* choices, std::int64_t experts) {
 
 }  // namespace
 
-// With weights w = scaling v: the slope of v_j along its own logit is v_j f_j (1 - v_j) or, where
-// v is not divided by a sum of choices, v_j f_j; f = 1 - s for sigmoid scores, else 1.
+// With weights w = scaling v, the derivative of v_j by its own logit is v_j f_j (1 - v_j), or v_j
+// f_j if no sum of choices divides v; f = 1 - s for sigmoid scores, else 1.
 void router_backward_plain(const OpContext&, const RouterBackward& args) {
   const std::int64_t experts = args.logits.shape[1];
   const std::int64_t topk = args.chosen.shape[1];
@@ -544,7 +543,7 @@ void router_statistics_plain(const OpContext&, const RouterLosses& args) {
   const std::int64_t experts = args.logits.shape[1];
   const std::int64_t topk = args.chosen.shape[1];
   const RouterChoice& choice = args.choice;
-  const std::int64_t counted = choice.counted(topk) * experts;  // of a group
+  const std::int64_t counted = choice.counted(topk) * experts;  // elements per group
   const std::uint8_t* real = marks_of(args.real);
   const std::int32_t* chosen = args.chosen.as<std::int32_t>();
   const std::int32_t* choices = args.choices.as<std::int32_t>();
@@ -576,7 +575,8 @@ void router_statistics_plain(const OpContext&, const RouterLosses& args) {
   add(RouterSum::z_loss, z_loss);
   add(RouterSum::entropy, entropy);
   add(RouterSum::dropped, dropped);
-  const std::int64_t made = choice.free_counts ? experts : counted;  // of a group: real choices
+  const std::int64_t made = choice.free_counts ? experts : counted;  // elements per group: actual
+                                                                     // choices
   for (std::int64_t i = 0; i < args.choices.numel(); ++i) {
     if (i % counted < made) sums[router_sums + i % experts] += static_cast<float>(choices[i]);
   }

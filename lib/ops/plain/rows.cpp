@@ -122,7 +122,7 @@ void bias_rows_backward_plain(const OpContext&, const BiasRows& args) {
 
 namespace {
 
-/// The row of a shard that holds `index`, or -1.
+/// The row of this shard that holds `index`, or -1.
 std::int64_t row_of(std::int32_t index, std::int64_t first_row, std::int64_t rows) {
   const std::int64_t row = index - first_row;
   return row >= 0 && row < rows ? row : -1;

@@ -1,6 +1,6 @@
-// Plain kernels tell the thread sanitizer at once which memory they read and write. It does not
-// watch the loops of these kernels (lib/ops/CMakeLists.txt), which would take most of its tests'
-// time. Other builds are told nothing.
+// Reports the memory accesses of plain kernels to the thread sanitizer, once per kernel. It does
+// not instrument their loops (lib/ops/CMakeLists.txt), which would dominate the time of its tests.
+// In other builds these functions do nothing.
 #pragma once
 
 #include <initializer_list>
@@ -16,7 +16,7 @@ void __tsan_write_range(void* data, unsigned long bytes);
 
 namespace trainctl {
 
-/// Tensors without data are left out.
+/// Reports accesses; skips tensors without data.
 #if defined(TRAINCTL_TELLS_TSAN)
 template <class Object>
 void tell_read(const Object& object) {

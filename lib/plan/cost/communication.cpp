@@ -19,7 +19,7 @@ namespace trainctl {
 
 namespace {
 
-/// The operation of a collective, where it sends anything.
+/// The operation that a collective needs; nullopt if it sends nothing.
 std::optional<GroupOperation> operation_of(Collective collective) {
   switch (collective) {
     case Collective::all_reduce: return GroupOperation::all_reduce;
@@ -35,7 +35,7 @@ std::optional<GroupOperation> operation_of(Collective collective) {
 }  // namespace
 
 void UseList::add_total(CollectiveUse call, std::int64_t count, std::int64_t bytes) {
-  // A rank that has no part of a matrix takes part in their exchanges all the same.
+  // The exchange of matrices includes ranks that have no part of a matrix.
   if (count == 0 || (bytes == 0 && call.cargo != Cargo::matrices)) return;
   if (call.ranks == 0) call.ranks = ranks_of(call.group);
   if (call.ranks == 1) return;
@@ -130,7 +130,7 @@ void add_messages(UseList& list) {
   }
 }
 
-/// In F, in B from the last to the first, and in W what a weight gradient needs once more.
+/// Adds the exchanges in F, those of B from last to first, and in W the repeated gathers.
 void add_exchanges(UseList& list, const BlockPasses& passes, const Exchanges& exchanges) {
   for (const Exchange& one : exchanges) {
     const std::int64_t count = !one.part   ? passes.once
@@ -209,8 +209,8 @@ using enum GroupOperation;
 
 constexpr std::int64_t sum_bytes = 4;
 
-/// The sums of a bucket's gradients over the ranks with the same parameters: as one stretch, or of
-/// rows by their routes.
+/// Adds the sums of a bucket's gradients over ranks with the same parameters: of the whole bucket,
+/// or of rows grouped by their routes.
 void add_sums(UseList& list, const OwnershipTable& table, int number, GroupKind group) {
   const Plan& plan = list.plan();
   const Bucket& bucket = at(list.stage().flat.buckets, number);
@@ -240,7 +240,7 @@ void add_sums(UseList& list, const OwnershipTable& table, int number, GroupKind 
   }
 }
 
-/// A block of parameters, from the ranks that have updated them.
+/// Adds the gather of a block of parameters from the ranks that updated them.
 void add_gather(UseList& list, const OwnershipTable& table, int number, GroupKind group) {
   const Plan& plan = list.plan();
   const StagePlan& stage = list.stage();
@@ -287,9 +287,9 @@ void add_replicas(UseList& list, const OwnershipTable& table) {
   }
 }
 
-/// Gradients that ranks with different shards hold parts of, bucket by bucket. Of a tied embedding
-/// a rank sums what its bucket's sum has completed, as it is kept unless it travels in another
-/// type.
+/// Adds the sums of gradients that are partial on ranks with different shards, bucket by bucket.
+/// For a tied embedding, a rank sums the part that its bucket's sum completed, in the kept dtype
+/// unless it is sent in another.
 void add_shared_gradients(UseList& list, const OwnershipTable& table) {
   const GradientRule& rule = list.plan().gradient;
   const std::int64_t completed = size_of(rule.dtype == DType::f32 ? rule.kept : rule.dtype);
@@ -313,7 +313,7 @@ void add_shared_gradients(UseList& list, const OwnershipTable& table) {
   }
 }
 
-/// Some numbers of every rank, for every rank.
+/// Adds an all-gather of a few numbers of every rank.
 void add_numbers(UseList& list, Cargo cargo, std::int64_t numbers, std::int64_t count = 1) {
   const std::int64_t ranks = list.plan().mesh.world_size();
   list.add({all_gather, cargo, TrafficPurpose::scalars, world_group}, count, ranks * numbers * 8);
@@ -323,12 +323,12 @@ void add_pairs(UseList& list, Cargo cargo, std::int64_t count = 1) {
   add_numbers(list, cargo, 2, count);
 }
 
-/// The loss with the wish to stop, the weights that it is divided by with what else is counted of
-/// batches, and the gradient's squares, those of the norm apart from those that are only looked at:
-/// gathered, and added on each rank in the same order.
+/// Adds the scalars of a step: the loss with the request to stop; the weights that divide the loss,
+/// with other counts of the batch; the squares of gradients, separately for the norm and for values
+/// that are only reported. They are gathered, and every rank adds them in the same order.
 void add_scalars(UseList& list, const StepNumbers& numbers) {
   add_pairs(list, Cargo::loss);
-  // With full_batch every rank has all of them.
+  // With full_batch every rank knows all weights.
   if (numbers.loss_weights && !list.plan().full_batch) {
     add_numbers(list, Cargo::loss_weights, 4);
   }
@@ -346,7 +346,7 @@ void add_scalars(UseList& list, const StepNumbers& numbers) {
     list.add({all_gather, Cargo::attention_scores, TrafficPurpose::scalars, world_group}, 1,
              ranks * scores_of_rank(list.plan()) * score_bytes);
   }
-  // Before the passes, the completion of gradients and the optimizer.
+  // Barriers before the passes, the completion of gradients, and the optimizer.
   if (numbers.timer_barriers) add_pairs(list, Cargo::timer_barriers, 3);
 }
 

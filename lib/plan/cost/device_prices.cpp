@@ -20,9 +20,9 @@
 
 namespace trainctl {
 
-// The cost of the passes through one block and the head on a device: sums of a price list over the
-// declared products of plan/model. Seconds of one rank and one micro-batch, without the overhead of
-// the software.
+// The seconds of the passes through one block and the head on one rank of a device, for one
+// micro-batch: a price list summed over the declared products of plan/model. Software overhead is
+// not included.
 
 namespace {
 
@@ -34,22 +34,22 @@ struct BlockPrice {
   double attention_flops = 0;  // of attention.forward, under the mask
 };
 
-/// The work of the parts that an R row recomputes: matrix products, and attention with the values
-/// computed element by element.
+/// Seconds of the parts that a row R recomputes: matrix products, and the rest (attention and
+/// element-wise operations).
 struct RepeatedWork {
   double products = 0, rest = 0;
   double all() const { return products + rest; }
 };
 
-/// A product, and of how many equal ones at once it is: one for each expert of a rank.
+/// A product, with the number of equal products that run at once: one for each expert of a rank.
 struct PricedPart {
   Product product;
   std::int64_t groups = 1;
   bool routed = false;  // of experts that tokens choose
 };
 
-/// Tensors of the product's shape that are read and written where it is made element by element:
-/// a norm with the residual sum before it, an activation function, a copy of rows.
+/// Number of times that tensors of this shape are read or written by an element-wise operation: a
+/// norm with the residual sum before it, an activation function, a copy of rows.
 struct ElementPasses {
   double forward = 0, input = 0;
 };
@@ -87,7 +87,7 @@ std::vector<PricedPart> parts_of(const Plan& plan, int unit) {
   return parts;
 }
 
-/// Neighbours that read the same become one product where the software joins them.
+/// Joins neighbouring products with the same input, where the software does so.
 void join_inputs(std::vector<PricedPart>& parts) {
   std::vector<PricedPart> joined;
   for (const PricedPart& part : parts) {
@@ -186,7 +186,7 @@ RepeatedWork repeated_work(const PriceList& list, const Plan& plan, int unit,
   return work;
 }
 
-/// The products of experts in F or in B; `all`, or those before the activation.
+/// Seconds of the experts' products in F or in B; without `all`, only those before the activation.
 double expert_seconds(const PriceList& list, const Plan& plan, int unit, bool all) {
   const BlockPricer pricer(list, plan, unit);
   double seconds = 0;
@@ -214,7 +214,7 @@ PassSeconds head_price(const PriceList& list, const Plan& plan) {
   return price;
 }
 
-/// Seconds of the calls in layers, apart for rows of experts.
+/// Seconds of the calls in layers, separately for rows of experts.
 struct LayerWire {
   double waits = 0, rows = 0;
 };
@@ -325,14 +325,14 @@ class DevicePrices : public StagePrices {
     }
     const auto work = busiest_work(rows_);
     if (work.empty()) return seconds;
-    // Products of matrices have a type of their own.
+    // Products in updates of matrices have their own dtype.
     const PriceList products(list_.machine(), plan_.mesh, plan_.matrix_products);
     for (const MatrixWork* one : work) seconds += matrix_steps(*one, products);
     return seconds;
   }
 
  private:
-  /// All steps of the matrices of a work: three products each.
+  /// All iterations of Muon for the matrices of a work item: three products each.
   static double matrix_steps(const MatrixWork& one, const PriceList& list) {
     const std::int64_t side = one.shorter();
     const std::int64_t longer = std::max(one.matrix_rows(), one.matrix_columns());
@@ -342,8 +342,8 @@ class DevicePrices : public StagePrices {
             list.product({side, longer, side}));
   }
 
-  /// The expected share of a call's bytes: calls of rows are planned for the largest number of
-  /// rows, and this is the number if experts are chosen equally often.
+  /// The expected share of a call's bytes. Calls for rows are planned for the maximum number of
+  /// rows; expected is the number if experts are chosen equally often.
   double expected_share(const CollectiveUse& use) const {
     if (!moves_rows(use)) return 1;
     const LocalShape local = plan_.local_of(first_block_with(plan_.model, true));
@@ -352,7 +352,7 @@ class DevicePrices : public StagePrices {
       return std::min(1.0, rows * real(plan_.exchange.parts) /
                                real(std::max<std::int64_t>(1, local.gathered_rows)));
     }
-    // The number of rows is equal there and back, in F and in B.
+    // The number of rows is equal in both directions, in F and in B.
     return std::min(
         1.0, 2 * rows / real(std::max<std::int64_t>(1, local.routed_rows + local.received_rows)));
   }
@@ -387,8 +387,8 @@ class DevicePrices : public StagePrices {
     return found;
   }
 
-  /// Rates under which the functions that play collectives during products take as long as by the
-  /// list: the products of the block, and a gather of its stream over a group.
+  /// Rates with which the functions for overlapped collectives give about the seconds of the price
+  /// list: for products of the block and a gather of its residual stream over a group.
   Rates rates_over(GroupKind group, std::int64_t ranks, int unit) const {
     const BlockPrice& price = price_of(unit);
     Rates rates{.matmul_flops = price.flops / (slower_ * price.products.forward),
@@ -401,7 +401,7 @@ class DevicePrices : public StagePrices {
     const GroupSpan& span = list_.span(group, ranks, first_rank_);
     const GroupOperation operation =
         group.has(Axis::ep) ? GroupOperation::all_to_all : GroupOperation::all_gather;
-    constexpr double few = 1;  // bytes: the latency alone
+    constexpr double few = 1;  // bytes, so that only latency counts
     const double slower = list_.machine().software.collectives;
     const double latency = slower * list_.collective(operation, span, few);
     const double seconds = slower * list_.collective(operation, span, bytes);
@@ -417,7 +417,7 @@ class DevicePrices : public StagePrices {
            trainctl::hidden_over_tp(plan_, kind, unit, form, tensor_rates(unit));
   }
 
-  /// Attention around a ring, by what it takes here and the level of the ring.
+  /// The wait of ring attention, with the price of attention and the network level of the ring.
   PassSeconds ring(int unit) const {
     const ContextSplit split = plan_.context.of_unit(unit);
     if (split.ring == 1) return {};
@@ -439,7 +439,7 @@ class DevicePrices : public StagePrices {
     return slower_ * list_.elements(passes * real(plan_.local.stream_rows) *
                                     real(plan_.model.hidden * size_of(plan_.compute)));
   }
-  /// The seconds of collectives of one micro-batch, in both directions.
+  /// The seconds of collectives of one micro-batch, in F and B together.
   double unit_wire(UnitKind unit) const {
     double seconds = 0;
     for (const CollectiveUse& use : rows_.communication) {
@@ -477,12 +477,12 @@ class DevicePrices : public StagePrices {
         waits / 2 + keys.input + early;
     times.layer.weight = std::max(0.0, slower_ * price.products.weight - early);
     if (!plan_.model.kind(unit - 1).experts) return;
-    constexpr double ways = 4;  // there and back, in F and in B
+    constexpr double ways = 4;  // to experts and back, in F and in B
     times.exchanged = wire.rows / all / ways;
     times.experts = expert_work(unit, true);
   }
 
-  /// Its gradients are made in F.
+  /// F of the head also computes its gradients.
   void add_head(UnitTimes& times) const {
     const double each_way = unit_wire(UnitKind::head) / 2;
     const PassSeconds head = head_price(list_, plan_);
@@ -493,7 +493,7 @@ class DevicePrices : public StagePrices {
     times.repeated = slower_ * head.forward;
   }
 
-  /// Products of one micro-batch.
+  /// Seconds of the products for one micro-batch.
   double product_part(int unit) const {
     if (unit == 0) return 0;
     if (unit == head_unit(plan_.model.layers)) {
@@ -508,11 +508,11 @@ class DevicePrices : public StagePrices {
   const StagePlan& rows_;
   std::int64_t first_rank_;
   PriceList list_;
-  double slower_;                             // by the overhead of the software
+  double slower_;                             // factor for the overhead of the software
   mutable std::map<int, BlockPrice> blocks_;  // by unit
 };
 
-/// The seconds of a stage's sums and gathers that overlap with its passes.
+/// The seconds of a stage's gradient sums and parameter gathers that overlap with its passes.
 double beside_passes(const StagePlan& stage, const StagePrices& prices) {
   double seconds = prices.beside_work();
   for (const CollectiveUse& use : stage.communication) {
@@ -523,7 +523,7 @@ double beside_passes(const StagePlan& stage, const StagePrices& prices) {
   return seconds;
 }
 
-/// One rank for each stage: the others do the same in the same time.
+/// One rank for each stage, since the ranks of a stage take equal time.
 SimulationInput one_replica(const Plan& plan) {
   SimulationInput input = simulation_input(plan);
   std::erase_if(input.ranks,
@@ -571,7 +571,7 @@ PlayedStep play_step(const Plan& plan, const Machine& machine, const StagePrices
 
 namespace {
 
-/// The estimate for a step of `seconds`.
+/// The estimate for a run with steps of `seconds`.
 DeviceTime run_estimate(const Plan& plan, const Machine& machine,
                         const CheckpointConfig& checkpoint, const ClusterConfig& cluster,
                         std::int64_t steps, double seconds) {
@@ -624,8 +624,8 @@ TimeEstimate estimate_time(const Plan& plan, const Machine& machine,
 
 namespace {
 
-/// Rates that stand for the machine's prices where one number for each must do: products of a
-/// block's forward pass, and the network of its tensor-parallel ranks.
+/// Approximates the machine's prices by one rate each: products of a block's forward pass, and the
+/// network between tensor-parallel ranks.
 Rates effective_rates(const Plan& plan, const Machine& machine) {
   const PriceList list = price_list(plan, machine);
   const BlockPrice block = block_price(list, plan, 1);

@@ -20,29 +20,28 @@ namespace trainctl {
 
 namespace {
 
-// The program, its libraries and their own buffers, as measured: in one process, and what the wire
-// adds to each of several.
+// Measured memory of the program, its libraries and their buffers in one process, and the addition
+// per process if several communicate.
 constexpr std::int64_t program_allowance = std::int64_t{16} << 20;
 constexpr std::int64_t wire_allowance = std::int64_t{16} << 20;
 
-// The allowance for the memory of a process with a CUDA device, and on the device: none is measured
-// yet. The context with the kernels of the module and of cuBLASLt takes about this much in other
-// programs of this kind on Hopper.
+// Assumed host memory of a process with a CUDA device, and memory on the device; not measured. The
+// context with kernels of the module and of cuBLASLt takes about this much in other programs of
+// this kind on Hopper.
 constexpr std::int64_t driver_allowance = std::int64_t{512} << 20;
 constexpr std::int64_t context_allowance = std::int64_t{640} << 20;
-// NCCL, by its defaults: a channel's buffer holds 4 MiB (NCCL_BUFFSIZE) and 4.7 MiB for its
-// protocol of 128-byte lines, for each of two neighbours; collectives have 16 channels, lines of
-// messages 2.
+// NCCL's defaults: a channel's buffer has 4 MiB (NCCL_BUFFSIZE) and 4.7 MiB for the protocol with
+// 128-byte lines, for each of two neighbours. Collectives have 16 channels, lines of messages 2.
 constexpr std::int64_t channel_bytes = 2 * (std::int64_t{9} << 20);
 constexpr std::int64_t group_channels = 16;
 constexpr std::int64_t line_channels = 2;
 
 // A prefetched token: input, label, weight, position, document (4 bytes each) and global index (8).
-// A sequence: how many of its positions are real.
+// A sequence: its number of real positions.
 constexpr std::int64_t bytes_per_prefetched_token = 5 * 4 + 8;
 constexpr std::int64_t bytes_per_prefetched_sequence = 8;
 
-/// Elements of optimizer state on the rank that holds most.
+/// Elements of optimizer state on the rank that holds the most.
 std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerShard>& shards) {
   std::int64_t sliced = 0;
   std::int64_t held = 0;
@@ -66,11 +65,11 @@ std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerS
   return held + sliced + most;
 }
 
-/// The bytes of the optimizer's values, on the rank that holds most. `state`: the number of
-/// elements that it owns. Where parameters keep different values, all ranks are looked at.
+/// The bytes of optimizer state on the rank that holds the most. `state` is the number of elements
+/// that it owns. If optimizers of parameters differ, all ranks are compared.
 std::int64_t max_state_bytes(const Plan& plan, const StagePlan& stage, std::int64_t state,
                              const OptimizerConfig& optimizer) {
-  if (stage.parameters.empty()) return 0;  // chunks that hold no layer
+  if (stage.parameters.empty()) return 0;  // a stage whose chunks have no layer
   const OptimizerType first = stage.parameters.front().update;
   const bool alike = std::ranges::all_of(stage.parameters,
                                          [&](const ParamSpec& one) { return one.update == first; });
@@ -95,7 +94,7 @@ std::int64_t max_saved_bytes(const Plan& plan, int stage, const OptimizerConfig&
   const Mesh& mesh = plan.mesh;
   const std::int64_t first = stage * mesh.stride(Axis::pp);
   std::int64_t most = 0;
-  // Tensor-parallel ranks differ in what they write, replicas by at most a row.
+  // Tensor-parallel ranks write different amounts; replicas differ by at most one row.
   for (const int rank : mesh.group(first, Axis::tp)) {
     const OwnershipTable table = make_ownership(plan, rank);
     const std::vector<SavedPart> parts = saved_parts(plan, table, rank);
@@ -104,8 +103,8 @@ std::int64_t max_saved_bytes(const Plan& plan, int stage, const OptimizerConfig&
   return most;
 }
 
-/// Staging of every group that this rank sums with, once for each group; threads read each other's
-/// memory.
+/// Bytes of staging buffers, one for each group in which this rank sums. Threads need none, since
+/// they read each other's memory.
 std::int64_t staging_of(const StagePlan& stage) {
   std::map<std::pair<TrafficPurpose, GroupKind>, std::int64_t> groups;
   for (const CollectiveUse& use : stage.communication) {
@@ -118,8 +117,8 @@ std::int64_t staging_of(const StagePlan& stage) {
   return bytes;
 }
 
-/// The bytes of communicators: of the groups in which a rank has collectives, where those for
-/// gradients and parameters are one group, and of its lines of messages.
+/// Bytes of communicators: one for each group in which a rank has collectives (gradients and
+/// parameters share a group), and one for each line of messages.
 std::int64_t communicator_bytes(const Plan& plan, int number) {
   const StagePlan& stage = at(plan.stages, number);
   std::set<std::pair<bool, GroupKind>> groups;
@@ -137,7 +136,7 @@ std::int64_t communicator_bytes(const Plan& plan, int number) {
 
 std::int64_t feed_bytes(const Plan& plan, int stage, const DataConfig& data) {
   if (plan.device != DeviceKind::cuda) return 0;
-  constexpr std::int64_t line = 64;  // tensors begin at multiples of it
+  constexpr std::int64_t line = 64;  // alignment of tensors, in bytes
   const StagePlan& rows = at(plan.stages, stage);
   std::int64_t pass = 0;  // of every chunk
   const auto add = [&](const RowCopies& fed) {
@@ -164,7 +163,7 @@ std::int64_t feed_bytes(const Plan& plan, int stage, const DataConfig& data) {
 
 DeviceStreams count_streams(const Plan& plan, int stage) {
   const StagePlan& rows = at(plan.stages, stage);
-  DeviceStreams count{.engine = 2};  // rows, gradients
+  DeviceStreams count{.engine = 2};  // streams for rows and for gradients
   if (plan.overlap.any) ++count.engine;
   if (plan.exchange.overlaps()) ++count.engine;
   if (rows.activation_slots.host_bytes > 0) ++count.engine;
@@ -174,7 +173,7 @@ DeviceStreams count_streams(const Plan& plan, int stage) {
     if (places.receives(stage, chunk)) count.stages += 2;
     if (places.sends(stage, chunk)) count.stages += 2;
   }
-  // The places of all ranks are one ring, however many layers have it.
+  // A ring over all context-parallel ranks counts once for all kinds of layers.
   bool whole = false;
   for (const ContextSplit& split : plan.context.kinds()) {
     if (split.ring == 1) continue;
@@ -224,7 +223,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
   } else if (!plan.ranks_are_threads) {
     memory.communication += staging_of(stage);
   }
-  // Batches are held for the current step and the prefetched ones; context-parallel ranks read
+  // Batches are held for the current step and the prefetched ones. Context-parallel ranks read
   // whole sequences.
   const std::int64_t sequences = plan.microbatches * plan.fed_sequences();
   const std::int64_t sequence =
@@ -241,7 +240,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
 
 namespace {
 
-/// The input's and the weight's gradient cost as much as the forward.
+/// The gradients of input and weight each cost the same as the forward.
 constexpr double forward_and_backward = 3;
 
 void add(FlopsEstimate& flops, const Products& products) {
@@ -286,7 +285,7 @@ FlopsEstimate rank_flops(const Plan& plan, std::int64_t tokens, int unit) {
   const auto tp = static_cast<double>(plan.mesh.tp);
   const double ranks = static_cast<double>(plan.mesh.tp * plan.mesh.cp);
   const FlopsEstimate all = estimate_flops(model, tokens, {{unit, unit + 1}});
-  double whole = 0;  // of the products that every tensor-parallel rank makes
+  double whole = 0;  // FLOPs of products that every tensor-parallel rank computes fully
   double attended = all.attention_causal / ranks;
   if (unit == head_unit(model.layers)) {
     if (plan.splits.head == SplitBy::whole) whole = all.matmul;
@@ -380,7 +379,7 @@ SimulationInput forward_simulation(const Plan& plan) {
 
 double layer_cost(const Action& action, std::int64_t layers) {
   if (!is_pass(action.kind)) return 0;
-  // A pass in legs has half of its work before its rows are sent, and half after the experts.
+  // In legs, half of a pass's work is before its rows are sent, and half after the experts.
   const double part = action.leg == ExchangePhase::whole  ? 1
                       : action.leg == ExchangePhase::home ? 0
                                                           : 0.5;

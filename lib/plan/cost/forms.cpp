@@ -15,7 +15,7 @@ namespace trainctl {
 
 namespace {
 
-/// Elements of the largest weight gradient that a product makes; look-ups add to theirs directly.
+/// Elements of the largest weight gradient of a product. Gradients of look-ups need no such buffer.
 std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
   const bool has_head = holds(stage.units, head_unit(plan.model.layers));
   std::int64_t most = 0;
@@ -28,8 +28,8 @@ std::int64_t largest_product(const StagePlan& stage, const Plan& plan) {
   return most;
 }
 
-/// The forms of a stage's blocks, as the config says: those of `layers`, or the first ones in one
-/// form.
+/// The configured forms of a stage's blocks: those of recompute.layers, or recompute.select for the
+/// first `count` blocks.
 std::map<int, BlockForm> listed_forms(const Plan& plan, int stage, const RecomputeConfig& recompute,
                                       std::int64_t count) {
   std::map<int, BlockForm> forms;
@@ -45,8 +45,9 @@ std::map<int, BlockForm> listed_forms(const Plan& plan, int stage, const Recompu
   return forms;
 }
 
-/// In each window, whose length is the largest number of outstanding forwards, the first `kept`
-/// keep more (megatron.core forward_backward_pipelining: i % max_outstanding_backprops).
+/// In each window, as long as the largest number of outstanding forwards, the first `kept`
+/// micro-batches keep more (megatron.core forward_backward_pipelining: i %
+/// max_outstanding_backprops).
 std::vector<std::vector<char>> partial_microbatches(const Plan& plan, const StagePlan& rows,
                                                     std::int64_t kept) {
   std::vector<std::vector<char>> partial(
@@ -60,7 +61,7 @@ std::vector<std::vector<char>> partial_microbatches(const Plan& plan, const Stag
   return partial;
 }
 
-/// The forms with the parts that section recompute repeats.
+/// The forms of a stage with the parts that section recompute selects.
 StageForms repeated_forms(const Plan& plan, int stage, const RecomputeConfig& recompute) {
   const StagePlan& rows = at(plan.stages, stage);
   StageForms forms;
@@ -106,12 +107,12 @@ ActivationInput activation_input(const Plan& plan, int stage, const StageForms& 
   return activation_input(plan, plan.model, stage, forms);
 }
 
-/// The activations of a stage whose layers have these forms.
+/// The activation table of a stage whose layers have these forms.
 ActivationTable activations_of(const Plan& plan, int stage, const StageForms& forms) {
   return make_activations(activation_input(plan, stage, forms), at(plan.stages, stage).units);
 }
 
-/// All that a rank of the stage keeps of its passes.
+/// The activation table of a stage, with its buffer for weight gradients.
 ActivationTable table_of(const Plan& plan, int stage, const StageForms& forms) {
   ActivationTable table = activations_of(plan, stage, forms);
   if (plan.gradient.fused) return table;
@@ -241,7 +242,7 @@ BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uin
     form.repeated = static_cast<std::uint8_t>(parts & ~bit_of(BlockPart::projection));
     form.keeps_gathered = plan.sequence_parallel;
   }
-  // With sequence parallelism the inputs are cut over tp already.
+  // With sequence parallelism, inputs are already split over tp.
   form.slices_input =
       recompute.slice_activation && plan.mesh.tp > 1 && !plan.sequence_parallel && form.repeats();
   return form;
@@ -322,7 +323,7 @@ constexpr const char* usual_forms[] = {"none",
                                        "norms+mlp+activations",
                                        "full"};
 
-/// Blocks of a stage that have experts, or those that have none.
+/// The blocks of a stage with experts, or those without.
 struct BlockKind {
   bool experts = false;
   std::vector<int> units;
@@ -356,7 +357,7 @@ std::vector<BlockKind> kinds_of(const Plan& plan, const StagePlan& rows) {
   return kinds;
 }
 
-/// `laid`: all blocks of the stage in this form. Of the kind, the first block stands for all.
+/// `laid` has all blocks of the stage in this form. The first block of a kind stands for all.
 RecomputeCost cost_of(const Plan& plan, int stage, const BlockKind& kind, const BlockForm& form,
                       const StagePlan& laid, const std::optional<Rates>& rates) {
   const int unit = kind.units.front();
@@ -416,7 +417,7 @@ std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Move
 
 namespace {
 
-/// Sets, for each bucket, which rows add to it, and whether its sum is repeated in a step.
+/// Sets for each bucket which rows add to it, and whether its sum is repeated within a step.
 void set_sums(const Plan& plan, StagePlan& rows, NoSync no_sync) {
   const int head = head_unit(plan.model.layers);
   const bool has_head = holds(rows.units, head);
@@ -439,7 +440,7 @@ void set_sums(const Plan& plan, StagePlan& rows, NoSync no_sync) {
   }
 }
 
-/// By parameter: whether its weight is gathered for each use.
+/// By parameter: whether its weight is freed and gathered for each use.
 std::vector<bool> freed_weights(const Plan& plan, const StagePlan& rows,
                                 const RecomputeConfig& recompute) {
   const bool again = recompute.enable && recompute.parallel_optimizer_comm_recompute;
@@ -452,8 +453,8 @@ std::vector<bool> freed_weights(const Plan& plan, const StagePlan& rows,
   return freed;
 }
 
-/// By parameter: whether its weight is on the host between its uses. Those that are themselves
-/// masters the optimizer needs on the device.
+/// By parameter: whether its weight is on the host between uses. Weights that are their own masters
+/// stay on the device for the optimizer.
 std::vector<bool> host_weights(const Plan& plan, const StagePlan& rows,
                                const OffloadConfig& offload) {
   std::vector<bool> on_host;
@@ -465,7 +466,7 @@ std::vector<bool> host_weights(const Plan& plan, const StagePlan& rows,
   return on_host;
 }
 
-/// The blocks as the rows see them, and their sizes in bytes.
+/// Sets rows.reads from the gather blocks, and returns the size of each block in bytes.
 std::vector<std::int64_t> set_reads(const Plan& plan, StagePlan& rows) {
   const int head = head_unit(plan.model.layers);
   std::vector<std::int64_t> sizes;
@@ -499,7 +500,7 @@ void lay_moves(const Plan& plan, const ScheduleInput& input, const MoveConfig& c
                         config.hooks.grad_sync == "overlap");
   const int buffered = config.offload.double_buffering ? 1 : 0;
   rows.actions = copy_to_host(rows.actions, input, buffered);
-  // Weights come from other ranks or from the host (the rule offload-weights).
+  // Weights come from other ranks or from the host, never both (the rule offload-weights).
   const auto prefetched = static_cast<int>(config.parallel.parallel_optimizer.prefetch);
   const bool from_host = std::ranges::any_of(rows.gathers, &GatherBlock::from_host);
   rows.actions = gather_freed(rows.actions, rows.reads, from_host ? buffered : prefetched);
@@ -523,8 +524,8 @@ void lay_moves(const Plan& plan, const ScheduleInput& input, const MoveConfig& c
 
 namespace {
 
-/// The model in which the tokens of one pass are one routing group without a limit: nothing else
-/// may depend on how the tokens come.
+/// The model with the tokens of one pass as one routing group without capacity limit, so that
+/// results do not depend on how tokens are divided into passes.
 ModelShape decoded_model(ModelShape model, std::int64_t tokens, std::int64_t positions) {
   model.positions = std::min(model.positions, positions);
   model.seq_length = tokens;

@@ -13,7 +13,7 @@ namespace trainctl {
 
 namespace {
 
-/// Operations of the products of `units` in all micro-batches of one rank.
+/// FLOPs of the products of `units` in all micro-batches of one rank.
 double product_flops(const Plan& plan, const std::vector<UnitRange>& units) {
   const std::int64_t tokens = plan.micro_batch_size * plan.model.seq_length * plan.microbatches;
   double flops = 0;
@@ -33,12 +33,12 @@ double product_seconds(const Plan& plan, const StagePlan& stage, const Rates& ra
     if (row.kind != ActionKind::repeat) continue;
     for (int unit = row.begin; unit < row.end; ++unit) {
       BlockForm form = stage.forms.of(unit, row.chunk, row.microbatch);
-      // The core of attention is not a product: it has a kernel of its own.
+      // The core of attention is a kernel of its own and does not count as a product.
       form.repeated = static_cast<std::uint8_t>(form.repeated & ~bit_of(BlockPart::attention));
       flops += repeat_flops(plan, unit, form);
     }
   }
-  // The logits of a deferred weight gradient are recomputed: one of the head's three products.
+  // The logits for a deferred weight gradient are recomputed: one of the head's three products.
   const int head = stage.deferral.unit;
   if (head >= 0) {
     flops += product_flops(plan, {{head, head + 1}}) / 3 *
@@ -93,7 +93,7 @@ std::vector<Ledger> estimate_ledgers(const Plan& plan, const StagePricesList& li
   };
   const Simulation prompt = simulate(input);
   std::vector<Ledger> ledgers(plan.stages.size());
-  for (std::size_t rank = input.ranks.size(); rank-- > 0;) {  // the first rank of a stage stands
+  for (std::size_t rank = input.ranks.size(); rank-- > 0;) {  // the first rank of a stage remains
     const int index = input.ranks[rank].input.stage;
     const StagePrices& prices = *at(list, index);
     Ledger& ledger = at(ledgers, index);

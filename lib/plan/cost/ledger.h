@@ -1,4 +1,4 @@
-// The time of a step on one rank by its uses, planned or measured: every second is in one entry.
+// The time of a step on one rank, planned or measured, split by use: every second is in one entry.
 #pragma once
 
 #include <array>
@@ -12,24 +12,24 @@ namespace trainctl {
 
 struct Ledger {          // seconds of one rank in one step
   double products = 0;   // matrix products
-  double kernels = 0;    // all other operations of the passes, attention among them
+  double kernels = 0;    // other operations of the passes, including attention
   double tp = 0;         // collectives inside layers
   double dp = 0;         // waiting for gradient sums
   double gather = 0;     // waiting for parameters that other ranks updated
   double host = 0;       // waiting for copies to and from the host
-  double p2p = 0;        // messages between stages, from when the sender has posted them
-  double bubble = 0;     // waiting for other ranks to come that far
-  double optimizer = 0;  // norm and update
-  double rest = 0;       // data, clearing of gradients, and what no row does
+  double p2p = 0;        // messages between stages, after the sender has posted them
+  double bubble = 0;     // waiting for work of other ranks
+  double optimizer = 0;  // gradient norm and update
+  double rest = 0;       // data, clearing of gradients, and time outside of rows
   double total() const;
 };
 
 struct LedgerEntry {
-  std::string_view key;   // in files
-  std::string_view text;  // for people
+  std::string_view key;   // key in files
+  std::string_view text;  // displayed name
   double Ledger::*seconds;
 };
-/// All entries, in the order in which they are shown.
+/// All entries, in display order.
 inline constexpr std::array<LedgerEntry, 10> ledger_entries{{
     {"products", "matrix products", &Ledger::products},
     {"kernels", "other operations", &Ledger::kernels},
@@ -43,11 +43,11 @@ inline constexpr std::array<LedgerEntry, 10> ledger_entries{{
     {"rest", "the rest", &Ledger::rest},
 }};
 
-/// For each stage, what a rank of it is planned to spend (step_time.h). bubble: the idle time of
-/// the same rows if messages took no time; p2p: what they add to it.
+/// For each stage, the planned time of one of its ranks (step_time.h). `bubble` is the rank's idle
+/// time if messages took no time; `p2p` is the idle time that messages add.
 std::vector<Ledger> estimate_ledgers(const Plan& plan, const Rates& rates);
 std::vector<Ledger> estimate_ledgers(const Plan& plan, const StagePricesList& prices);
-/// By the prices of the device of section cluster; empty where it names none.
+/// The planned times with the prices of the device of section cluster; empty if it names no device.
 std::vector<Ledger> estimate_ledgers(const Plan& plan, const ClusterConfig& cluster);
 
 }  // namespace trainctl

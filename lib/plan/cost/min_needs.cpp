@@ -31,10 +31,10 @@ class StageNeeds {
 
   bool has_blocks() const { return !blocks_.empty(); }
 
-  /// Seconds of R of one micro-batch in all layers, with which a rank stays within `limit`; the
-  /// bytes that no form saves become `lacking`. Every choice of forms needs memory of its own for
-  /// the most that one of its layers recomputes: for each such size, the least time with forms that
-  /// need no more.
+  /// Seconds of R for one micro-batch in all layers, with which a rank needs at most `limit` bytes;
+  /// sets `lacking` to the bytes that no form saves. Any choice of forms needs memory for the
+  /// largest recomputation of one layer. So for each such size, the forms within it are considered,
+  /// and the cheapest result is taken.
   double repeats(std::int64_t limit, std::int64_t& lacking) {
     if (choices_.empty()) add_choices();
     double seconds = std::numeric_limits<double>::infinity();
@@ -85,7 +85,7 @@ class StageNeeds {
 
   struct Form {
     FormPoint point;
-    std::int64_t once = 0;  // bytes of a layer while it runs F, and between R and W
+    std::int64_t once = 0;  // bytes of a layer during F, and from R to W
   };
   std::vector<Form> forms_of(int unit) const {
     std::vector<Form> all;
@@ -116,7 +116,7 @@ class StageNeeds {
   std::vector<Choices> choices_{};  // by what they need once; empty: not asked yet
 };
 
-/// When the first B of a stage begins in a play, and what its compute queue does from then on.
+/// When the first B of a stage begins in a simulation, and the work from then on [seconds].
 struct Backward {
   double begin = 0, work = 0;
 };
@@ -169,7 +169,7 @@ WayBack way_back(const Plan& draft, const Config& config, const SimulationInput&
   return way;
 }
 
-/// The bytes of a draft in its own forms: its activations have no places yet.
+/// The bytes of a draft in its own forms; its activations are not placed yet.
 std::int64_t drafted_bytes(const Plan& draft, int stage) {
   const MemoryEstimate& memory = at(draft.stages, stage).memory;
   const SlotBytes slots = count_slots(draft, stage);

@@ -1,4 +1,4 @@
-// Lower bounds of the needs of a layout: seconds of a step, and bytes of a rank. A search orders
+// Lower bounds of the seconds of a step and the bytes of a rank for a layout. A search orders
 // layouts by them (docs/planning.md).
 #pragma once
 
@@ -16,11 +16,11 @@ namespace trainctl {
 /// The lower bounds of a draft (plan/prepare/make_plan.h), whichever parts of its layers are
 /// recomputed. Every value is at most that of a whole plan of the same layout.
 struct LeastNeeds {
-  double seconds = 0;        // of a step that stays within the limit
-  std::int64_t bytes = 0;    // of the fullest rank on its device, in the forms of the draft
-  std::int64_t lacking = 0;  // bytes over the limit where as much as possible is recomputed
-  int stage = 0;             // that lacks them
-  bool repeats = false;      // something must be recomputed
+  double seconds = 0;        // seconds of a step within the limit of memory
+  std::int64_t bytes = 0;    // bytes on the device of the fullest rank, with the forms of the draft
+  std::int64_t lacking = 0;  // bytes above the limit with as much recomputation as possible
+  int stage = 0;             // stage to which `lacking` refers; without a limit the fullest
+  bool repeats = false;      // some parts must be recomputed
 };
 
 /// The least needs with `limit` bytes of a rank; without a limit the forms are those of the draft.

@@ -12,10 +12,10 @@ namespace trainctl {
 
 namespace {
 
-/// Between a gather and a sum, for one block and micro-batch of a rank.
+/// A region between a gather and a sum, for one block and micro-batch of a rank.
 struct Region {
   Exchange enter, leave;
-  double first = 0, last = 0;  // seconds of its first products and of its last one
+  double first = 0, last = 0;  // seconds of the first products and of the last one
 };
 
 Region region_of(const LayerForm& form, const Products& products, const Exchanges& exchanges,
@@ -25,7 +25,7 @@ Region region_of(const LayerForm& form, const Products& products, const Exchange
   std::int64_t last = 0;
   for (const Product& one : products) {
     if (one.is_attention()) continue;
-    // All have the residual stream's features on one side.
+    // All these products have the residual stream's features as input or output.
     (one.part == region.enter.part ? first : last) += one.in * one.out / form.hidden;
   }
   const double each = 2 * real(region.enter.elements) / rates.matmul_flops;
@@ -156,7 +156,7 @@ PassSeconds ring_wait(const Plan& plan, int block, const Rates& rates) {
                            real((whole ? 1 : plan.mesh.tp) * plan.mesh.cp) / rates.matmul_flops;
   const double hidden = attention * real(ranks - 1) / real(ranks);
   const double wait = std::max(0.0, wire_seconds(passed, rates) - hidden);
-  return {wait, 2 * wait, 0};  // twice the work and twice the messages
+  return {wait, 2 * wait, 0};  // B has twice the work and twice the messages
 }
 
 double hidden_over_tp(const Plan& plan, const StagePlan& stage, const Rates& rates) {
@@ -199,8 +199,8 @@ double early_weight_seconds(const Plan& plan, int unit, const Rates& rates) {
 
 namespace {
 
-/// One chunk of the rows that go there in F or, with `returns`, come back; without their weights. B
-/// sends as much.
+/// Seconds of one chunk of rows sent to experts in F or, with `returns`, sent back; without
+/// weights. B sends the same number of rows.
 double chunk_seconds(const LayerCalls& calls, bool returns, const Rates& rates) {
   double seconds = 0;
   for (const LayerCall& one : calls) {

@@ -67,9 +67,9 @@ double korthikanti_total(const MemoryModelInput& input, Technique technique) {
 
 namespace {
 
-/// Parameters of one layer by what divides them.
+/// Parameters of one layer, grouped by their divisor.
 struct LayerParameters {
-  double dense = 0;    // attention, and the MLP unless there are experts
+  double dense = 0;    // attention, and the MLP if there are no experts
   double experts = 0;  // all routed experts
   double norms = 0;    // both
   double router = 0;
@@ -122,7 +122,7 @@ void add_weights(MegatronMemory& memory, const MemoryModelInput& in, bool head) 
       memory.experts * bytes_per_parameter(in.distributed_optimizer, head ? in.edp : in.dp);
 }
 
-/// The factor by which micro-batches in flight multiply the sum over all layers.
+/// The factor for micro-batches in flight, by which the sum over all layers is multiplied.
 double pipeline_factor(const MemoryModelInput& in) {
   if (in.chunks > 1) return 1 + (in.pp - 1) / (in.pp * in.chunks);
   return in.pp > 1 ? std::min(1.0, in.microbatches / in.pp) : 1.0;
@@ -133,7 +133,7 @@ void add_activations(MegatronMemory& memory, const MemoryModelInput& in) {
   const double sbh = sb * in.hidden;
   const bool sliced = in.sequence_parallel && in.selective_recompute;
   memory.layer = sliced ? sbh * (18 + 4 * in.ffn / in.hidden) : sbh * (10 + 24 / in.tp);
-  // Tokens and labels (8 bytes) and the dropout behind the embedding, of pp micro-batches.
+  // Tokens and labels (8 bytes) and the dropout after the embedding, for pp micro-batches.
   const double inputs = 8 * sb * in.pp + sbh * in.pp;
   double bytes = (memory.layer * in.layers + inputs) * pipeline_factor(in);
   if (sliced) {

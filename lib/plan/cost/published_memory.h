@@ -16,13 +16,13 @@ struct MemoryModelInput {
   double layers = 0, hidden = 0, ffn = 0, heads = 0, groups = 0, head_size = 0;
   double vocab = 0;  // padded, as each of the two pads it
   bool untied = false;
-  bool gated = false;                  // SwiGLU: an MLP of three matrices
-  bool rms_norm = false;               // weights only; LayerNorm has biases as well
-  double experts = 1, expert_ffn = 0;  // experts 1: no expert layers, else all layers are
-  bool linear_bias = false;            // head: the router's counts, those of other products do not
+  bool gated = false;                  // SwiGLU: the MLP has three matrices
+  bool rms_norm = false;               // RMSNorm has no bias, unlike LayerNorm
+  double experts = 1, expert_ffn = 0;  // `experts` 1 = no experts, else all layers have them
+  bool linear_bias = false;            // version head: only the router's bias counts
   double sequence = 0, micro_batch = 0, microbatches = 1;
   double tp = 1, pp = 1, dp = 1, etp = 1, ep = 1, edp = 1;
-  double chunks = 1;  // per stage; 1: not interleaved
+  double chunks = 1;  // number per stage; 1 = not interleaved
   bool sequence_parallel = false;
   bool selective_recompute = false;
   bool distributed_optimizer = false;
@@ -51,38 +51,38 @@ std::string_view name_of(Technique technique);
 
 /// Only what the formulas of the paper read is set.
 MemoryModelInput korthikanti_input(const Plan& plan);
-/// The row that is nearest to a plan: attention scores are never stored here, as with selective
-/// recomputation; `recompute.enable` is full recomputation.
+/// The row of the table that is nearest to a plan. Attention scores are never stored here, as with
+/// selective recomputation; `recompute.select: full` is full recomputation.
 Technique technique_of(const Plan& plan, const RecomputeConfig& recompute);
 
 /// Bytes of one layer and micro-batch on one rank.
 double korthikanti_layer(const MemoryModelInput& input, Technique technique);
-/// Bytes on the first stage (equation 5): all L layers' worth, since pp micro-batches of L / pp
-/// layers are in flight, times 1 + (pp - 1) / (pp chunks) if interleaved; the dropout behind the
-/// embedding, s b h pp / t; and with one stage 4 s b h / t (1 + v / h) of norm, output and loss.
+/// Bytes on the first stage (equation 5): activations of L layers, since pp micro-batches of L / pp
+/// layers are in flight, times 1 + (pp - 1) / (pp chunks) if interleaved; the dropout after the
+/// embedding, s b h pp / t; with one stage 4 s b h / t (1 + v / h) for norm, output and loss.
 double korthikanti_total(const MemoryModelInput& input, Technique technique);
 
-// Megatron-LM's theoretical memory footprint (megatron/training/theoretical_memory_usage.py), kept
-// to its terms so that its numbers can be compared: it assumes 16-bit training with Adam, counts
-// the most loaded shard, and knows nothing of context parallelism or of this program's buffers.
+// Megatron-LM's theoretical memory footprint (megatron/training/theoretical_memory_usage.py), with
+// the same terms so that numbers can be compared. It assumes 16-bit training with Adam, counts the
+// most loaded shard, and ignores context parallelism and buffers.
 
-/// Megatron recomputes the core of attention only where it is told to (selective); our attention
-/// never stores scores, so only `recompute.select: full` counts as full.
-/// `padding`: model.make_vocab_size_divisible_by.
+/// Megatron recomputes only the core of attention if recomputation is selective. Attention here
+/// never stores scores, so only `recompute.select: full` counts as full recomputation. `padding` is
+/// model.make_vocab_size_divisible_by.
 MemoryModelInput megatron_memory_input(const Plan& plan, std::int64_t padding,
                                        const RecomputeConfig& recompute,
                                        const ParallelOptimizerConfig& optimizer);
 
-/// Rows of the vocabulary as Megatron pads them: up to a multiple of divisible_by x tp.
+/// The vocabulary padded as in Megatron: to a multiple of divisible_by x tp.
 std::int64_t megatron_padded_vocab(std::int64_t vocab, std::int64_t divisible_by, std::int64_t tp);
 
 struct MegatronMemory {
-  double parameters = 0;   // their number on the most loaded shard, experts included
-  double experts = 0;      // the number of these that are in routed experts
-  double model = 0;        // their number in the whole model
+  double parameters = 0;   // number of parameters on the most loaded shard
+  double experts = 0;      // number of parameters of routed experts among them
+  double model = 0;        // number of parameters in the whole model
   double weights = 0;      // bytes of weights, gradients and optimizer state
-  double layer = 0;        // bytes of one layer's activations, before they are divided by tp
-  double activations = 0;  // bytes, of the first stage
+  double layer = 0;        // bytes of one layer's activations, before the division by tp
+  double activations = 0;  // bytes of the first stage's activations
   double total() const { return weights + activations; }
 };
 

@@ -26,7 +26,7 @@ double wire_seconds_of(const StagePlan& stage, const Rates& rates, const Matches
   return seconds;
 }
 
-/// Bytes of one micro-batch's rows of `unit` that count.
+/// Bytes of the rows of `unit` for which counts(row) is true, for one micro-batch.
 template <class Counts>
 double row_bytes(const StagePlan& stage, int unit, const Counts& counts) {
   double bytes = 0;
@@ -36,7 +36,7 @@ double row_bytes(const StagePlan& stage, int unit, const Counts& counts) {
   return bytes;
 }
 
-/// Bytes of one micro-batch's kept rows of `unit`.
+/// Bytes of the rows of `unit` that are kept from F to B or W, for one micro-batch.
 double kept_bytes(const StagePlan& stage, int unit) {
   return row_bytes(stage, unit, [](const ActivationSpec& row) {
     return row.kind != RowKind::partial && row.from != Moment::gradient &&
@@ -46,7 +46,7 @@ double kept_bytes(const StagePlan& stage, int unit) {
   });
 }
 
-/// Bytes of one micro-batch's rows of `unit` on the host.
+/// Bytes of the rows of `unit` in host memory, for one micro-batch.
 double host_bytes(const StagePlan& stage, int unit, bool partial) {
   const RowKind other = partial ? RowKind::usual : RowKind::partial;
   return row_bytes(stage, unit, [other](const ActivationSpec& row) {
@@ -62,7 +62,7 @@ double gradient_bytes(const StagePlan& stage, int unit) {
   return bytes;
 }
 
-/// The first block of a stage that costs the same as `unit`; 0 if there is none.
+/// The first block of a stage that costs the same as `unit`, or 0.
 int block_like(const StagePlan& stage, const Plan& plan, int unit) {
   for (const UnitRange& range : stage.units) {
     const UnitRange blocks = blocks_in(range, plan.model.layers);
@@ -73,7 +73,7 @@ int block_like(const StagePlan& stage, const Plan& plan, int unit) {
   return 0;
 }
 
-/// The first block among the units of a stage; 0 if it has none.
+/// The first block of a stage, or 0.
 int first_block(const StagePlan& stage, const Plan& plan) {
   for (const UnitRange& range : stage.units) {
     const UnitRange blocks = blocks_in(range, plan.model.layers);
@@ -88,7 +88,7 @@ struct BlockWire {
   double rows = 0;   // to experts of other ranks and back, all of it
 };
 
-/// Seconds that the calls of these passes take.
+/// Seconds of the calls of block `unit` in these passes.
 BlockWire wire_of(const Plan& plan, const StagePlan& stage, int unit, const BlockPasses& passes,
                   const Rates& rates) {
   UseList list(plan, stage);
@@ -119,8 +119,8 @@ BlockWire block_wire(const Plan& plan, const StagePlan& stage, int unit, const R
   return wire;
 }
 
-/// The bytes that the units of one stage move and the operations that they compute with one
-/// micro-batch, on one rank; among its blocks, those like `block`.
+/// The time of the units of one stage for one micro-batch on one rank, from the bytes that they
+/// move and their operations. Blocks are those that cost the same as `block`.
 class UnitCosts {
  public:
   UnitCosts(const Plan& plan, int stage, const Rates& rates)
@@ -140,8 +140,8 @@ class UnitCosts {
  private:
   double memory(double bytes) const { return bytes / rates_.memory_bandwidth; }
   double products(double flops) const { return flops / rates_.matmul_flops; }
-  /// Seconds of the collectives of one micro-batch, in both directions, of the embedding or the
-  /// head.
+  /// Seconds of the collectives of the embedding or the head for one micro-batch, in F and B
+  /// together.
   double wire(UnitKind unit) const {
     const auto of_layers = [unit](const CollectiveUse& use) {
       return use.unit == unit && waits_in_layers(use);
@@ -171,7 +171,7 @@ class UnitCosts {
     times.layer.input = product + early + 2 * attention + 3 * kept + each_way + ring.input;
     times.layer.weight = product - early + memory(2 * gradient_bytes(rows_, unit));
     if (!plan_.model.kind(unit - 1).experts) return;
-    constexpr double ways = 4;  // there and back, in F and in B
+    constexpr double ways = 4;  // to experts and back, in F and in B
     times.exchanged = wire.rows / ways;
     times.experts = expert_products(plan_, unit, true, rates_);
   }
@@ -194,13 +194,13 @@ class UnitCosts {
   const Plan& plan_;
   const StagePlan& rows_;
   const Rates& rates_;
-  std::int64_t tokens_;  // of a micro-batch
+  std::int64_t tokens_;  // tokens of a micro-batch
 };
 
 /// The seconds of the rows of one stage.
 class RowCosts {
  public:
-  /// Needs `prices` while it is made and after.
+  /// `prices` must outlive this object.
   RowCosts(const Plan& plan, int stage, const StagePrices& prices)
       : plan_(plan), rows_(at(plan.stages, stage)), prices_(prices) {
     times_[0] = prices.units(first_block(rows_, plan));
@@ -224,7 +224,7 @@ class RowCosts {
       } else if (use.purpose == TrafficPurpose::parameters) {
         parameters_ += seconds;
       } else if (use.purpose == TrafficPurpose::messages) {
-        message_ = seconds / real(use.count);  // all are of one size
+        message_ = seconds / real(use.count);  // all messages have one size
       }
     }
     for (const Action& row : rows_.actions) {
@@ -234,7 +234,7 @@ class RowCosts {
     }
   }
 
-  /// Seconds of the transfers that are under way when the row is over.
+  /// Seconds of the transfers that are in progress when the row ends.
   double sent_by(const Action& row) const {
     if (row.kind == ActionKind::repeat) return repeated(row, row.begin).rows;
     return times_.at(like_.at(row.begin)).exchanged;
@@ -267,7 +267,7 @@ class RowCosts {
     }
     return seconds;
   }
-  /// Seconds for which a whole pass through one unit waits for its rows.
+  /// Seconds for which a whole pass through one unit waits for its exchange of rows.
   double exchange_of(const Action& row) const {
     const bool block = row.begin > 0 && row.begin <= plan_.model.layers;
     if (!block || !plan_.model.kind(row.begin - 1).experts) return 0;
@@ -275,8 +275,8 @@ class RowCosts {
     const BlockForm form = rows_.forms.of(row.begin, row.chunk, row.microbatch);
     return 2 * times_.at(like_.at(row.begin)).exchanged - prices_.hidden(row.begin, row.kind, form);
   }
-  /// A leg of a pass that takes `seconds`: what is not a product of experts comes before those in F
-  /// and R, after them in B.
+  /// Seconds of one leg of a pass of `seconds`, of which `products` are products of experts. Other
+  /// work is before these in F and R, after them in B.
   static double leg_of(const Action& row, double seconds, double products) {
     const double work = std::min(seconds, products);
     if (row.leg == ExchangePhase::work) return work;
@@ -324,18 +324,18 @@ class RowCosts {
   const Plan& plan_;
   const StagePlan& rows_;
   const StagePrices& prices_;
-  std::map<int, UnitTimes> times_;  // by the block that stands for others; 0: the stage's first
+  std::map<int, UnitTimes> times_;  // by block_like() of a unit; 0 = the stage's first block
   std::map<int, int> like_;         // by unit: the block that stands for it
   std::map<std::pair<int, bool>, RepeatPrice> repeats_;  // by block, and whether it keeps more
-  double message_ = 0;                                   // one
-  double embedding_sum_ = 0;                             // of a tied embedding
-  double gradients_ = 0;                                 // all buckets of the stage
-  double parameters_ = 0;                                // all blocks
-  double bucket_elements_ = 0;                           // of all sums
+  double message_ = 0;                                   // seconds of one message
+  double embedding_sum_ = 0;                             // seconds, of a tied embedding
+  double gradients_ = 0;                                 // seconds, of all buckets of the stage
+  double parameters_ = 0;                                // seconds, of all blocks
+  double bucket_elements_ = 0;                           // elements of all sums
   double gathered_elements_ = 0;
 };
 
-/// The prices of a rank's rates.
+/// Prices that follow from the rates of a rank.
 class RatePrices : public StagePrices {
  public:
   RatePrices(const Plan& plan, int stage, const Rates& rates)
@@ -400,7 +400,7 @@ double wire_seconds(const CollectiveUse& use, const Rates& rates) {
   const double others = real(use.ranks - 1);
   const double share = others / real(use.ranks);
   double rounds = 1;
-  double sent = 1;  // of the bytes
+  double sent = 1;  // share of the bytes
   if (use.operation == GroupOperation::all_reduce) {
     rounds = 2 * others;
     sent = 2 * share;
@@ -449,7 +449,7 @@ void set_seconds(const Plan& plan, const StagePricesList& prices, SimulationInpu
 void set_seconds(const Plan& plan, const Rates& rates, SimulationInput& input) {
   const auto prices = std::make_shared<const StagePricesList>(rate_prices(plan, rates));
   set_seconds(plan, *prices, input);
-  // The rows keep what prices them.
+  // The functions share ownership of their prices.
   input.cost = [prices, cost = input.cost](const RankRows& rank, const Action& row) {
     return cost(rank, row);
   };

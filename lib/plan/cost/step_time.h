@@ -1,6 +1,6 @@
-// The time of a step, from the tables of a plan and the rates of a rank. Matrix products cost their
-// operations, everything else the bytes that it moves, communication latency and bandwidth; the
-// rows of all ranks are played with these costs.
+// The time of a step, from a plan's tables and the rates of a rank. The cost of matrix products
+// follows from their operations, of other work from the bytes moved, of communication from latency
+// and bandwidth. The rows of all ranks are simulated with these costs.
 #pragma once
 
 #include <functional>
@@ -18,20 +18,20 @@ namespace trainctl {
 
 struct Rates {                  // of one rank while all ranks are busy
   double matmul_flops = 0;      // FLOP/s of products in the compute type
-  double memory_bandwidth = 0;  // bytes/s read and written
-  double latency = 0;           // seconds of a message
-  double bandwidth = 0;         // bytes/s of a rank's messages
+  double memory_bandwidth = 0;  // bytes/s, read and written
+  double latency = 0;           // seconds per message
+  double bandwidth = 0;         // bytes/s sent by a rank
 };
 
-/// The rates, or nothing unless all are given.
+/// The rates of section cluster; nullopt unless all are given.
 std::optional<Rates> given_rates(const ClusterConfig& cluster);
 
-/// Seconds that the calls take one rank: latency for each round of a ring (one for a message), and
-/// bandwidth for its bytes, with the bus factors of nccl-tests (doc/PERFORMANCE.md). Small gathers
-/// of many ranks take fewer rounds (base/collectives.h).
+/// Seconds of the calls on one rank: latency for each round of a ring (one for a message), plus
+/// bytes / bandwidth with the bus factors of nccl-tests (doc/PERFORMANCE.md). Small all-gathers of
+/// many ranks take fewer rounds (base/collectives.h).
 double wire_seconds(const CollectiveUse& use, const Rates& rates);
 
-/// Whether calls are collectives inside layers, which wait for them to end.
+/// Whether the calls are collectives inside layers, whose end the layers wait for.
 bool waits_in_layers(const CollectiveUse& use);
 
 /// Seconds of F, B and W.
@@ -43,24 +43,24 @@ struct PassSeconds {
 /// The passes through one unit with one micro-batch, `layer` of blocks that cost alike.
 struct UnitTimes {
   PassSeconds embedding, layer, head;
-  // For a block with experts: one of the four times that rows are on their way in F and B, and the
-  // products of experts in either.
+  // For a block with experts: one of the four transfers of rows in F and B, and the experts'
+  // products in either F or B.
   double exchanged = 0, experts = 0;
-  double deferred = 0;  // what F of the head leaves to W, if that is deferred,
-  double repeated = 0;  // and what W does once more for it
+  double deferred = 0;  // work that F of a head with deferral leaves to W
+  double repeated = 0;  // work that W repeats for a deferred gradient
   const PassSeconds& of_unit(int unit, std::int64_t layers) const {
     return unit == 0 ? embedding : unit > layers ? head : layer;
   }
-  /// Seconds of an F, B or W row.
+  /// Seconds of the row, which is an F, B or W.
   double of(const Action& row, std::int64_t layers) const;
 };
 
 /// Seconds of an R row of one block and micro-batch (plan/cost/step_time.h).
 struct RepeatPrice {
-  double work = 0;    // of its products and bytes
-  double waits = 0;   // for collectives, and for keys that go around a ring
-  double rows = 0;    // of what it sends to experts of other ranks
-  double hidden = 0;  // of `rows`, during products of the same row where it runs as a whole
+  double work = 0;    // seconds of products and memory traffic
+  double waits = 0;   // seconds of waiting for collectives, and for keys passed around a ring
+  double rows = 0;    // seconds of sending rows to experts of other ranks
+  double hidden = 0;  // part of `rows` that overlaps with products of the row, if run as a whole
   double whole() const { return work + waits + rows - hidden; }
 };
 /// The prices of the rows of one stage: with the rates of a rank (rate_prices), or with those of a
@@ -68,48 +68,48 @@ struct RepeatPrice {
 class StagePrices {
  public:
   virtual ~StagePrices() = default;
-  /// The times of the stage's units, with those of blocks like `block`; 0 if the stage has no
-  /// block.
+  /// The times of the stage's units. `layer` is for blocks that cost the same as `block`; 0 if the
+  /// stage has no blocks.
   virtual UnitTimes units(int block) const = 0;
-  /// R of a block with one micro-batch.
+  /// The price of recomputing parts of block `unit` for one micro-batch (row R).
   virtual RepeatPrice repeat(int unit, const BlockForm& form) const = 0;
-  /// All calls of the use.
+  /// Seconds of all calls of `use`.
   virtual double wire(const CollectiveUse& use) const = 0;
-  /// The copy of this number of bytes between the device and its host.
+  /// Seconds of a copy of `bytes` between the device and its host.
   virtual double copy(double bytes) const = 0;
   /// As the functions of these names in plan/cost/overlap.h.
   virtual double hidden(int unit, ActionKind kind, const BlockForm& form) const = 0;
   virtual double expert_work(int unit, bool all) const = 0;
-  // The sums over a step.
+  // Sums over a step:
   virtual double products() const = 0;
-  virtual double in_layers() const = 0;    // collectives of layers that are waited for
-  virtual double beside_work() const = 0;  // and those that overlap with products
+  virtual double in_layers() const = 0;    // waiting for collectives in layers
+  virtual double beside_work() const = 0;  // collectives in layers that overlap with products
   virtual double optimizer() const = 0;    // the update, with the collectives over all ranks
 };
 using StagePricesList = std::vector<std::unique_ptr<const StagePrices>>;
 
-/// One for each stage. `plan` must outlive them.
+/// The prices of each stage from rates. `plan` must outlive them.
 StagePricesList rate_prices(const Plan& plan, const Rates& rates);
 
-/// Whether blocks cost alike: their operators are split alike, and so are their tokens, and both
-/// have experts or none.
+/// Whether two blocks cost the same: equal kinds of layers (all with or all without experts), equal
+/// splits of operators and of tokens.
 bool cost_alike(const Plan& plan, int block, int other);
 
-/// Sets SimulationInput::cost, seconds of a row: a pass, a message (of its receive), a sum, a
-/// gather or a host copy, which reads and writes its bytes; and SimulationInput::sent. `plan` must
-/// outlive them.
+/// Sets SimulationInput::cost, the seconds of a row: a pass, a message (counted at its receive), a
+/// gradient sum, a gather or a host copy, which reads and writes its bytes. Also sets
+/// SimulationInput::sent. `plan` must outlive both.
 void set_seconds(const Plan& plan, const StagePricesList& prices, SimulationInput& input);
 void set_seconds(const Plan& plan, const Rates& rates, SimulationInput& input);
-/// The first of them.
+/// Returns the function that set_seconds() stores in SimulationInput::cost.
 std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& plan,
                                                                   const Rates& rates);
 
-/// The matrix products of a rank of `stage` in a step, and the collectives of its layers that it
-/// waits for (ledger.cpp).
+/// Seconds of a step on a rank of `stage`: its matrix products, and waiting for collectives in
+/// layers (ledger.cpp).
 double product_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates);
 double layer_wire_seconds(const Plan& plan, const StagePlan& stage, const Rates& rates);
 
-/// The update of a rank of `stage`, with the collectives over all ranks.
+/// Seconds of the update on a rank of `stage`, with the collectives over all ranks.
 double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 
 /// The time of a step of a `plan` with complete tables. A kept tensor is written and read once in F
@@ -121,8 +121,8 @@ double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 /// gradients in F and touches its logits four times. The update reads and writes once everything
 /// that a rank keeps for parameters, gradients and optimizer.
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates);
-/// The time of a step by other prices, of ranks that get their costs here (simulation_input);
-/// `simulation`, if given, becomes the simulation that was played.
+/// The time of a step with other prices. Sets the costs in `ranks`, which is a simulation_input();
+/// stores the simulation in `simulation` if that is given.
 TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput& ranks,
                            Simulation* simulation = nullptr);
 
@@ -132,7 +132,7 @@ double repeat_flops(const Plan& plan, int unit, const BlockForm& form);
 /// Seconds of that row, without its collectives: of these operations, and of what it writes and
 /// reads once.
 double repeat_seconds(const Plan& plan, int unit, const BlockForm& form, const Rates& rates);
-/// The price of the row on a rank of stage number `stage`.
+/// The price of the R row of block `unit` on a rank of stage number `stage`.
 RepeatPrice price_repeat(const Plan& plan, int stage, int unit, const BlockForm& form,
                          const Rates& rates);
 

@@ -21,13 +21,13 @@ struct ChunkPass {
   int chunk = 0;
 };
 
-/// Collects the rows of one stage. It omits messages beyond the ends of the pipeline and those
-/// between chunks of one stage, so that a generator's code is the same for every stage.
+/// Collects the rows of one stage. Omits messages beyond the ends of the pipeline and between
+/// chunks of one stage, so that a generator's code is the same for every stage.
 class StageRows {
  public:
   explicit StageRows(const ScheduleInput& input) : input_(input), places_(input.places()) {}
 
-  /// Every chunk needs the positions of its tokens, the first their ids, the last their labels.
+  /// Every chunk needs the positions of its tokens, the first chunk token ids, the last one labels.
   void fetch(int microbatch, int chunk) { add(ActionKind::fetch, microbatch, chunk); }
   void forward(int microbatch, int chunk) { compute(ActionKind::forward, microbatch, chunk); }
   void backward_input(int microbatch, int chunk) {
@@ -36,7 +36,7 @@ class StageRows {
   void backward_weight(int microbatch, int chunk) {
     compute(ActionKind::backward_weight, microbatch, chunk);
   }
-  /// W with its B, unless it is late: then weight_behind_send() has it.
+  /// Adds B and its W; if W is late, weight_behind_send() adds it.
   void backward(int microbatch, int chunk) {
     backward_input(microbatch, chunk);
     if (!late(chunk)) backward_weight(microbatch, chunk);
@@ -47,7 +47,7 @@ class StageRows {
   void receive_forward(int microbatch, int chunk) {
     if (receives(chunk)) add(ActionKind::receive_forward, microbatch, chunk);
   }
-  /// Where receives are only posted.
+  /// Adds a wait if receives are only posted.
   void wait_forward(int microbatch, int chunk) {
     const bool posts = input_.messages.mode == MessageMode::overlapped;
     if (posts && receives(chunk)) add(ActionKind::wait_forward, microbatch, chunk);
@@ -62,18 +62,18 @@ class StageRows {
     if (receives(chunk)) add(ActionKind::send_backward, microbatch, chunk);
   }
 
-  /// Receives the input of the pass from another stage.
+  /// Adds the receive of the pass's input, if it comes from another stage.
   void receive(const ChunkPass& pass) {
     if (pass.kind == ActionKind::forward) receive_forward(pass.microbatch, pass.chunk);
     if (pass.kind == ActionKind::backward_input) receive_backward(pass.microbatch, pass.chunk);
   }
-  /// The pass, and what another stage reads of it.
+  /// Adds the pass and the send of its result.
   void run(const ChunkPass& pass) {
     compute(pass.kind, pass.microbatch, pass.chunk);
     if (pass.kind == ActionKind::forward) send_forward(pass.microbatch, pass.chunk);
     if (pass.kind == ActionKind::backward_input) send_backward(pass.microbatch, pass.chunk);
   }
-  /// The first `forwards` of a stage with one chunk, and what the next one reads.
+  /// Adds the first `forwards` F of a stage with one chunk, and the receive for the next F.
   void warm_up(int forwards) {
     fetch(0, 0);
     receive_forward(0, 0);
@@ -120,8 +120,8 @@ struct ChunkedOrder {
 
 using MaybeEntry = std::optional<MicrobatchOfChunk>;
 
-/// schedule_table() in lock step: a group smaller than the pipeline rests until its outputs have
-/// come round from the last stage to the first.
+/// The entries of schedule_table() by step, with pauses: a group smaller than the pipeline waits
+/// until its outputs come back from the last stage to the first.
 std::vector<MaybeEntry> lock_step(const ScheduleInput& input, int group_size) {
   std::vector<MaybeEntry> steps;
   int place = 0;
@@ -173,9 +173,9 @@ class Chunked {
     if (const MaybeEntry at = forward_at(step)) rows_.fetch(at->microbatch, at->chunk);
   }
 
-  /// Sends what the forward of `step` has made and receives what the next one needs. The first
-  /// stage takes what the last one makes at the same time, `stages` - 1 places earlier in the
-  /// table.
+  /// Sends the result of the forward in `step` and receives the input of the next forward. The
+  /// first stage receives the last stage's result of the same time, which is `stages` - 1 places
+  /// earlier in the table.
   void exchange_forward(int step) {
     if (const MaybeEntry at = forward_at(step)) rows_.send_forward(at->microbatch, at->chunk);
     if (input_.stage > 0) return receive_forward(forward_at(step + 1));
@@ -184,7 +184,7 @@ class Chunked {
     ++made->chunk;
     receive_forward(made);
   }
-  /// As exchange_forward, for gradients: first and last stage are exchanged.
+  /// Like exchange_forward, for gradients, with the roles of first and last stage swapped.
   void exchange_backward(int step) {
     if (const MaybeEntry at = backward_at(step)) rows_.send_backward(at->microbatch, at->chunk);
     if (input_.stage < input_.stages - 1) return receive_backward(backward_at(step + 1));
@@ -221,7 +221,7 @@ class Chunked {
 };
 
 /// The warm-up of the interleaved schedule: min(M V, 2 (stages - stage - 1) + (V - 1) group_size),
-/// and one more where F runs during B, which then needs nothing of it.
+/// plus one if F runs during B, so that the two are independent.
 int interleaved_warmup(const ScheduleInput& input) {
   const int chunks = input.chunks();
   assert(chunks == 1 ||
@@ -239,7 +239,7 @@ std::vector<Action> chunked_rows(const ScheduleInput& input, const ChunkedOrder&
   Chunked rows(input, order.group_size);
   const int resting = rows.steps() - input.microbatches * input.chunks();
   assert(resting == 0 || order.warmup == input.microbatches * input.chunks());
-  const int before = order.warmup + resting;  // steps before backwards begin
+  const int before = order.warmup + resting;  // number of steps before the first backward
   rows.start();
   for (int step = 0; step < before; ++step) {
     rows.forward(step);
@@ -274,7 +274,7 @@ std::vector<Action> chunked_rows(const ScheduleInput& input, const ChunkedOrder&
 
 std::vector<Action> schedule_no_pipelining(const ScheduleInput& input) {
   StageRows rows(input);
-  const int ahead = input.legs.empty() ? 0 : 1;  // F during the B of the micro-batch before it
+  const int ahead = input.legs.empty() ? 0 : 1;  // F runs during B of the previous micro-batch
   for (int newest = 0; newest < input.microbatches + ahead; ++newest) {
     if (newest < input.microbatches) {
       rows.fetch(newest, 0);
@@ -298,7 +298,7 @@ std::vector<Action> schedule_forward_only(const ScheduleInput& input) {
 }
 
 std::vector<Action> schedule_gpipe(const ScheduleInput& input) {
-  // One group of all micro-batches, and no backward before the last forward.
+  // One group with all micro-batches, and no backward before the last forward.
   return chunked_rows(
       input, {.group_size = input.microbatches, .warmup = input.microbatches * input.chunks()});
 }
@@ -320,7 +320,7 @@ std::vector<Action> schedule_1f1b(const ScheduleInput& input) {
     }
     rows.receive_backward(oldest, 0);
     rows.backward(oldest, 0);
-    // Data is fetched before the batch of messages, which it would cut in two.
+    // Data is fetched before the batch of messages, because a fetch row would split the batch.
     const bool more = newest + 1 < input.microbatches;
     if (more) rows.fetch(newest + 1, 0);
     rows.send_backward(oldest, 0);
@@ -337,8 +337,8 @@ std::vector<Action> make_schedule(PipelineScheduler scheduler, const ScheduleInp
 
 namespace {
 
-/// The order of one stage. A micro-batch's gradient comes back in half the time that a whole
-/// backward takes, so stages need not run ahead of each other by two forwards, as in
+/// The order of passes of one stage. A micro-batch's gradient returns in half the time of a whole
+/// backward, so the warm-ups of neighbouring stages differ by one forward, not by two as in
 /// interleaved_warmup().
 std::vector<ChunkPass> short_order(const ScheduleInput& input, int stage) {
   const auto table = schedule_table(input.microbatches, input.chunks(), input.group_size);
@@ -361,7 +361,7 @@ std::vector<ChunkPass> short_order(const ScheduleInput& input, int stage) {
   return order;
 }
 
-/// All stages played against each other, with equal times for all passes.
+/// Simulates all stages together, with equal times for all passes.
 class PlayedOrders {
  public:
   explicit PlayedOrders(const ScheduleInput& input)
@@ -381,7 +381,7 @@ class PlayedOrders {
   }
 
   double start(int stage, const ChunkPass& pass) const { return graph_.start(point(stage, pass)); }
-  /// When what F or B reads is made by the neighbouring chunk; -1: by none.
+  /// When the neighbouring chunk finishes the input of F or B; -1 if no chunk makes it.
   double arrival(int stage, const ChunkPass& pass) const {
     const int made = source(stage, pass);
     return made == WaitGraph::none ? -1 : graph_.finish(made);
@@ -411,8 +411,8 @@ class PlayedOrders {
   WaitGraph graph_;
 };
 
-/// A receive stands where its message is made, so that no send waits for it. So the messages of all
-/// stages have one order in time, and no stages wait for each other's.
+/// Puts each receive at the time when its message is made, so that no send waits for it. The
+/// messages of all stages then have one order in time, which prevents deadlocks.
 std::vector<Action> short_warmup(const ScheduleInput& input) {
   const PlayedOrders played(input);
   const std::vector<ChunkPass> order = short_order(input, input.stage);
@@ -448,8 +448,8 @@ std::vector<Action> schedule_zb_h1(const ScheduleInput& input) {
   const int warmup = std::min(input.microbatches, input.stages - input.stage - 1);
   StageRows rows(input);
   rows.warm_up(warmup);
-  // Later stages have fewer micro-batches between F and B, so they may put off more W by that
-  // number: the sum is the first stage's, and the W left over fill the wait for its last backwards.
+  // A later stage has fewer micro-batches between F and B, so it may defer that many more W. The
+  // sum is that of the first stage, and deferred W fill the wait for its last backwards.
   int weights = 0;
   for (int oldest = 0; oldest < input.microbatches; ++oldest) {
     const int newest = warmup + oldest;
@@ -471,10 +471,10 @@ std::vector<Action> schedule_zb_h1(const ScheduleInput& input) {
 
 namespace {
 
-/// Plays all stages in steps in which each runs one pass, so that the order of every stage fits
-/// those of its neighbours. A stage takes B before F, as others wait for it, F of what is on its
-/// way back up before what goes down, and W when it has nothing else to do. No stage keeps more
-/// than the chunks of one micro-batch per stage of the pipeline, as in 1F1B.
+/// Simulates all stages in steps in which each runs one pass, so that the orders of neighbours fit
+/// together. A stage prefers B to F, since others wait for it, then F on the way back up to F on
+/// the way down, and W if nothing else is possible. A stage keeps at most the chunks of one
+/// micro-batch per pipeline stage, as in 1F1B.
 class Steps {
  public:
   explicit Steps(const ScheduleInput& input)
@@ -487,7 +487,7 @@ class Steps {
                        [&](const Done& done) { return done.weights == microbatches_; });
   }
 
-  /// Every stage takes its next pass; what `stage` takes.
+  /// Every stage takes its next pass; returns that of `stage`.
   std::optional<ChunkPass> advance(int stage) {
     const std::vector<Done> before = done_;
     std::optional<ChunkPass> taken;
@@ -500,7 +500,7 @@ class Steps {
   }
 
  private:
-  /// Micro-batches that have run each pass at one place.
+  /// The number of micro-batches that have run each pass at one place.
   struct Done {
     int forwards = 0, inputs = 0, weights = 0;
     int kept() const { return forwards - weights; }

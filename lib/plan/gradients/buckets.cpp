@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t alignment = 64;  // elements
 
-/// The parameters of one buffer in flat order: of one chunk, and either all experts or none.
+/// The parameters of one buffer in buffer order: of one chunk, and all dense or all experts.
 struct Buffer {
   std::vector<int> parameters;
   bool expert = false;
@@ -22,11 +22,11 @@ struct Buffer {
   bool scattered = false;  // its gradients are reduce-scattered
 };
 
-/// Where parameters start and buckets end.
+/// The alignment of parameters and buckets, in elements.
 struct Padding {
   std::int64_t start = 1;
   std::int64_t length = 1;
-  bool shared_alone = true;  // a shared embedding is a bucket of its own
+  bool shared_alone = true;  // whether a tied embedding is a bucket of its own
 };
 
 /// Places parameters one after the other and closes buckets.
@@ -83,13 +83,13 @@ std::size_t chunk_of(int unit, const std::vector<UnitRange>& units) {
   return 0;
 }
 
-/// Whether the gradient of a parameter is reduce-scattered, in a bucket apart.
+/// Whether the gradient of a parameter is reduce-scattered, in a bucket without other gradients.
 bool is_scattered(const BucketInput& input, std::size_t parameter) {
   return input.rule != BucketRule::megatron && parameter < input.scattered.size() &&
          input.scattered[parameter];
 }
 
-/// Dense before experts, the last chunk first, scattered before whole, each in reverse model order.
+/// Order: dense before experts, last chunk first, scattered first, each in reverse model order.
 std::vector<Buffer> buffers_of(const std::vector<ParamSpec>& parameters, const BucketInput& input) {
   std::vector<Buffer> buffers;
   const std::size_t chunks = std::max<std::size_t>(1, input.units.size());
@@ -117,8 +117,8 @@ std::int64_t replicas_of(const Buffer& buffer, const BucketInput& input) {
 void lay_by_size(Builder& builder, const Buffer& buffer, std::int64_t bucket_size) {
   for (const int index : buffer.parameters) {
     const ParamSpec& parameter = builder.spec(index);
-    // A parameter that fills a bucket alone and is ready later would only hold up the ones before,
-    // unless they are too few to be worth a reduction of their own.
+    // A parameter that fills a bucket and is ready later would delay the gradients before it, so it
+    // starts a new bucket, unless they are too few for a sum of their own.
     const bool later = !builder.empty() && parameter.unit != builder.ready_unit();
     const bool worth_it = builder.filled() >= bucket_size / 4;
     if (later && worth_it && parameter.shape.numel() >= bucket_size) builder.close();
@@ -128,9 +128,9 @@ void lay_by_size(Builder& builder, const Buffer& buffer, std::int64_t bucket_siz
   builder.close();
 }
 
-/// megatron.core.distributed.param_and_grad_buffer: a bucket is full once its elements, gaps
-/// included, reach the size, which is the same for dense and expert buffers. (There a shared
-/// embedding stands alone with the distributed optimizer only; here always.)
+/// megatron.core.distributed.param_and_grad_buffer: a bucket is full when its elements, with gaps,
+/// reach the size, which is equal for dense and expert buffers. (There, a tied embedding is a
+/// bucket of its own only with the distributed optimizer; here always.)
 void lay_as_megatron(Builder& builder, const Buffer& buffer, const BucketInput& input) {
   const std::int64_t given = input.bucket_size > 0
                                  ? input.bucket_size
@@ -143,7 +143,7 @@ void lay_as_megatron(Builder& builder, const Buffer& buffer, const BucketInput& 
   builder.close();
 }
 
-/// Consecutive parameters with the same block number are one bucket.
+/// Makes a bucket of consecutive parameters with the same block number.
 void lay_by_blocks(Builder& builder, const Buffer& buffer, const std::vector<int>& block) {
   for (std::size_t i = 0; i < buffer.parameters.size(); ++i) {
     if (i > 0 && block[i] != block[i - 1]) builder.close();
@@ -152,8 +152,8 @@ void lay_by_blocks(Builder& builder, const Buffer& buffer, const std::vector<int
   builder.close();
 }
 
-/// The block of each parameter of a buffer under comm_fusion. `first`: how many collectives the
-/// buffers before have, for the index rule counts those of the whole rank.
+/// The block of each parameter of a buffer by comm_fusion. `first`: number of collectives of
+/// earlier buffers, since the index rule counts those of the whole rank.
 std::vector<int> fusion_of(const Builder& builder, const Buffer& buffer, const BucketInput& input,
                            std::size_t first) {
   const std::size_t count = buffer.parameters.size();
@@ -175,7 +175,7 @@ std::vector<int> fusion_of(const Builder& builder, const Buffer& buffer, const B
   return fusion_blocks(elements, fusion_threshold(rule));
 }
 
-/// Brings the parameters of one group together, in the order in which the groups are complete.
+/// Sorts the parameters by group, in the order in which groups become ready; returns the groups.
 std::vector<int> group_layers(const Builder& builder, Buffer& buffer, const BucketInput& input) {
   const bool whole =
       input.units.empty() || (input.units.size() == 1 && input.units[0].begin == 0 &&
@@ -184,7 +184,7 @@ std::vector<int> group_layers(const Builder& builder, Buffer& buffer, const Buck
     return static_cast<int>(
         aggregation_group(builder.spec(index).unit, input.layers, input.aggregation_groups, whole));
   };
-  std::map<int, int> ready;  // the last unit of each group
+  std::map<int, int> ready;  // unit that completes each group
   for (const int index : buffer.parameters) {
     const int unit = builder.spec(index).unit;
     const auto [at, fresh] = ready.try_emplace(group(index), unit);

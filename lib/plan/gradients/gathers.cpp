@@ -18,7 +18,7 @@ class Gathers {
           const std::vector<bool>& freed)
       : parameters_(parameters), shards_(shards), freed_(freed) {}
 
-  /// The sharded parameters of a bucket.
+  /// Adds the sharded parameters of a bucket.
   void add(const Bucket& bucket, int number) {
     GatherBlock block;
     bool all_freed = true;
@@ -34,7 +34,7 @@ class Gathers {
     add(std::move(block));
   }
 
-  /// Gathers the parameters of each unit together.
+  /// Adds a block of freed parameters for each unit.
   void add_freed() {
     std::map<int, GatherBlock> blocks;
     for (int index = 0; index < static_cast<int>(parameters_.size()); ++index) {
@@ -127,7 +127,7 @@ std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
 
 namespace {
 
-constexpr std::int64_t resident_unit = 64;  // bytes, at whose multiples each begins
+constexpr std::int64_t resident_unit = 64;  // alignment in bytes
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Which parameters are gathered together from the ranks that updated them, or from the host, and
-// how the weights that layers read lie side by side.
+// Decides which parameters are gathered together from the ranks that updated them, or from the
+// host, and the memory layout of gathered weights.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,17 @@ namespace trainctl {
 
 struct GatherBlock {
   std::vector<int> parameters;  // in model order
-  UnitRange units;              // the units that read them
-  int bucket = -1;              // a bucket that is split into equal slices; -1: its parameters are
-  bool freed = false;           // gathered for each use; else once in a step
-  bool from_host = false;       // freed, and on the host meanwhile: no other rank has them
+  UnitRange units;              // units that read the parameters
+  int bucket = -1;              // number of the sliced bucket, or -1
+  bool freed = false;           // gathered for each use; if false, once per step
+  bool from_host = false;       // freed, and meanwhile on this rank's host
 };
 
-/// The gathers of one stage, in the order in which their parameters are read. Rule comm_fusion:
-/// rows of parameters in the blocks of comm_fusion.allgather in forward order, dense and expert
-/// parameters apart, each on its own without openstate. Other rules, and dealt parameters: bucket
-/// by bucket. Those that are `freed` (by parameter; empty: none) after use: unit by unit, or bucket
-/// by bucket where buckets are split. Those that this rank updates and keeps `on_host` (by
-/// parameter; empty: none): unit by unit.
+/// The gathers of one stage, in the order of their use. Rule comm_fusion: row-sharded parameters in
+/// the blocks of comm_fusion.allgather in forward order, dense and expert parameters separately,
+/// each parameter alone without openstate. Other rules, and dealt parameters: by bucket. Parameters
+/// that are `freed` after use (by index; empty = none): by unit, or by bucket if buckets are
+/// sliced. Parameters that this rank updates and keeps `on_host` (by index; empty = none): by unit.
 std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
                                       const std::vector<OptimizerShard>& shards,
                                       const FlatBuffer& flat, BucketRule rule,
@@ -31,7 +30,7 @@ std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
                                       const std::vector<bool>& freed = {},
                                       const std::vector<bool>& on_host = {});
 
-/// The type in which a layer reads the parameter.
+/// The dtype in which a layer reads the parameter.
 inline DType read_type(const ParamSpec& parameter, DType compute) {
   return parameter.is_vector ? DType::f32 : compute;
 }

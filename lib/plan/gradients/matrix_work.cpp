@@ -15,7 +15,7 @@ namespace trainctl {
 
 namespace {
 
-/// Kinds that an item stacks, the first on top.
+/// The kinds that are stacked with `kind`, the first on top.
 std::vector<ParamKind> stack_of(ParamKind kind, const MuonItems& items) {
   using enum ParamKind;
   const std::vector<ParamKind> stacks[] = {
@@ -27,7 +27,7 @@ std::vector<ParamKind> stack_of(ParamKind kind, const MuonItems& items) {
   return {kind};
 }
 
-/// "layers.3.moe.shared." of "layers.3.moe.shared.up.weight".
+/// The prefix of a name: "layers.3.moe.shared." of "layers.3.moe.shared.up.weight".
 std::string layer_of(const std::string& name) {
   return name.substr(0, name.rfind('.', name.rfind('.') - 1) + 1);
 }
@@ -56,7 +56,7 @@ class Dealer {
   const ParamSpec& spec(int parameter) const { return at(input_.parameters, parameter); }
   static bool is_matrix(const ParamSpec& one) { return row_of(one.update).by_matrix; }
 
-  /// The parameters of the stack that begins with this one; empty if another one begins it.
+  /// The parameters of the stack whose first parameter is `first`; empty if it is not the first.
   std::vector<int> stack_from(int first) const {
     const ParamSpec& top = spec(first);
     std::vector<int> stack;
@@ -106,13 +106,13 @@ class Dealer {
     if (one.by_columns) one.matrices = one.columns / input_.head_dim;
   }
 
-  /// The place along ep of the ranks that hold an expert; 0 for all others, which all ranks hold.
+  /// The ep index of the ranks that hold an expert; 0 for dense matrices, which all ranks hold.
   std::int64_t place_of(const MatrixWork& one) const {
     const MatrixPart& part = one.parts.front();
     return part.expert < 0 ? 0 : part.expert / spec(part.parameter).shape[0];
   }
 
-  /// The rank that owns all of it: of the dealt, where no axis cuts them. -1: there is none.
+  /// The rank that owns all parts, if they are dealt and no axis cuts them; otherwise -1.
   std::int64_t owner_of(const MatrixWork& one, const std::vector<int>& ranks) const {
     const auto owner = [&](const MatrixPart& part) {
       const OptimizerShard& shard = at(input_.shards, part.parameter);
@@ -129,11 +129,11 @@ class Dealer {
   }
 
   void choose_workers() {
-    // The layout is that of every stage: the first one's ranks stand for all.
+    // The layout is equal on all stages, so the ranks of the first stage stand for all.
     const std::vector<int> ranks = stage_ranks(input_.mesh, 0);
     std::vector<double> load(ranks.size());
     using Queue = std::set<std::pair<double, std::int64_t>>;
-    std::map<std::int64_t, Queue> queues;  // by place along ep
+    std::map<std::int64_t, Queue> queues;  // by ep index
     for (std::int64_t i = 0; i < std::ssize(ranks); ++i) {
       queues[input_.mesh.coordinate(at(ranks, i), Axis::ep)].insert({0, i});
     }
@@ -160,7 +160,7 @@ class Dealer {
     }
   }
 
-  /// Long ones first, so that those of a round are alike.
+  /// Numbers each rank's work, largest first, so that work in the same round is similar.
   void number_rounds() {
     std::map<std::int64_t, std::vector<MatrixWork*>> of_rank;
     for (MatrixWork& one : work_) of_rank[one.worker].push_back(&one);

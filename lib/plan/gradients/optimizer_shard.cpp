@@ -9,7 +9,7 @@ namespace trainctl {
 
 namespace {
 
-/// Into how many parts dim 0 is cut already.
+/// The number of parts into which dim 0 is already cut.
 std::int64_t cuts_of_rows(const ParamSpec& parameter) {
   return parameter.shape[0] > 0 ? parameter.global_shape[0] / parameter.shape[0] : 1;
 }
@@ -100,7 +100,7 @@ std::vector<OptimizerShard> shard_optimizer(ParallelMode mode,
 
 namespace {
 
-/// Most of [begin, end) that lies between two neighbouring multiples of `length`.
+/// The largest part of [begin, end) between two neighbouring multiples of `length`.
 std::int64_t max_in_one_slice(std::int64_t begin, std::int64_t end, std::int64_t length) {
   const std::int64_t first = begin / length;
   const std::int64_t last = (end - 1) / length;

@@ -50,13 +50,13 @@ int ChunkRows::gradient_of(int unit) const {
 
 namespace {
 
-/// Puts declared rows into the table. They get the unit and the chunk that are set at the time.
+/// Appends declared rows to the table, each with the current `unit`, `chunk`, `kind` and `form`.
 struct TableMaker {
   ActivationTable table;
   int unit = -1;
   int chunk = -1;
   RowKind kind = RowKind::all;
-  BlockForm form{};  // of the unit
+  BlockForm form{};  // how `unit` keeps its activations
 
   RowCopies add(const std::string& name, const RowSpec& row) {
     if (row.empty()) return {};
@@ -76,13 +76,13 @@ struct TableMaker {
     copies.later = push(name, row, life);
     return keep(copies);
   }
-  /// Adds the rows that a layer declares, in its order.
+  /// Appends the rows that a layer declares, in their order.
   template <template <class> class Kind>
   Kind<RowCopies> add(const std::string& prefix, const Kind<RowSpec>& declared) {
     return each_row<RowCopies>(
         declared, [&](const char* name, const RowSpec& row) { return add(prefix + name, row); });
   }
-  /// Adds rows with life::each_pass: all those of F, then those of R and B.
+  /// Appends rows with life::each_pass: first all rows for F, then those for R and B.
   template <template <class> class Kind>
   Kind<RowCopies> add_passes(const std::string& prefix, const Kind<RowSpec>& declared) {
     Kind<RowCopies> made;
@@ -101,8 +101,8 @@ struct TableMaker {
     }
     return made;
   }
-  /// The block's input, which the unit below writes. From F to R a rank may keep only its slice;
-  /// where it does, or where the host has the input meanwhile, what comes later has another row.
+  /// Appends the block's input, which the unit below writes. If a rank keeps only its slice from F
+  /// to R, or the input is in host memory meanwhile, the restored input has a second row.
   void add_input(BlockRows& block, const std::string& prefix, const RowSpec& input,
                  std::int64_t ranks) {
     if (!form.slices_input && !form.on_host) {
@@ -160,12 +160,12 @@ EndShape ends_of(const ActivationInput& input) {
   return end_shape(input.model, mesh_share(input), input.splits.head);
 }
 
-/// A row with the features of the residual stream.
+/// A row with `tokens` tokens and the features of the residual stream.
 RowSpec stream_row(const ActivationInput& input, std::int64_t tokens, DType type, Life life) {
   return {{tokens, input.model.hidden}, type, life};
 }
 
-/// Whether an operator of a block's branch gathers the residual stream.
+/// Whether the branch all-gathers the residual stream before its first product.
 bool gathers_attention(const LayerShare& share) {
   return gathers(share.stream, share.split.attention);
 }
@@ -230,7 +230,7 @@ BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& 
   BlockRows block;
   block.unit = maker.unit;
   block.kind = maker.kind;
-  // Without a norm before it, a branch's first products read the stream itself, in W too.
+  // Without a norm before a branch, its first products read the residual stream itself, also in W.
   const bool before = norms_before(form.norms);
   const Life input = before ? life::unit_input : life::weight_input;
   maker.add_input(block, prefix, stream(input), share.mesh.tp);
@@ -251,7 +251,7 @@ BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& 
   if (norms_after(form.norms)) {
     block.post_norm2 = maker.add(prefix + "post_norm2", post_norm_rows(form, share, {}));
   }
-  // W of routed experts reads a copy of each token's gradient for each of its experts.
+  // W of routed experts reads a copy of each token's gradient for each of its experts instead.
   const bool only_routed = form.has_experts() && form.experts().shared_ffn == 0;
   add_branch_gradients(maker, form, share, prefix + "d_output", Moment::gradient, prefix + "mlp.",
                        gathers_feed_forward(form, share), only_routed, block.mlp_branch);
@@ -261,7 +261,7 @@ BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& 
   return block;
 }
 
-/// A block's rows; two lists of them where some micro-batches keep more.
+/// Appends a block's rows, twice if some micro-batches keep more than others.
 void add_block_kinds(TableMaker& maker, const ActivationInput& input) {
   const StageForms& forms = input.forms;
   const LayerForm form = layer_form(input.model, maker.unit - 1);
@@ -303,8 +303,8 @@ void add_units(TableMaker& maker, const ActivationInput& input, const UnitRange&
   }
 }
 
-/// The rows of one chunk's messages. Their moments are those of its first unit on its lower side,
-/// of its last on the upper.
+/// Appends the rows of one chunk's messages. Messages of the chunk's lower side have moments of its
+/// first unit, those of its upper side moments of its last unit.
 MessageRows add_messages(TableMaker& maker, const ActivationInput& input, const UnitRange& units) {
   const std::int64_t tokens = ends_of(input).stream_rows;
   const MessageRules& rules = input.messages;
@@ -338,7 +338,7 @@ MessageRows add_messages(TableMaker& maker, const ActivationInput& input, const 
   return rows;
 }
 
-/// The first unit of a stage that is a block with experts; 0: none is.
+/// The first unit of a stage that is a block with experts, or 0.
 int first_routed(const ActivationInput& input, const std::vector<UnitRange>& units) {
   int found = 0;
   any_block(units, input.model.layers, [&](int unit) {
@@ -349,7 +349,7 @@ int first_routed(const ActivationInput& input, const std::vector<UnitRange>& uni
   return found;
 }
 
-/// The data of one chunk's micro-batch: what its units read.
+/// Appends the data of one chunk's micro-batch that its units read.
 BatchRows add_batch(TableMaker& maker, const ActivationInput& input, const UnitRange& units) {
   const int head = head_unit(input.model.layers);
   const std::int64_t tokens = ends_of(input).tokens;
@@ -368,7 +368,7 @@ BatchRows add_batch(TableMaker& maker, const ActivationInput& input, const UnitR
   rows.position = of_chunk("position", DType::i32);
   rows.global_token = of_chunk("global_token", DType::i64);
   if (units.holds(head)) rows.loss_weight = add("loss_weight", DType::f32, head, scored, 1);
-  // Routers count the tokens of all context-parallel ranks.
+  // Routers count the tokens of all context-parallel ranks, so each rank has their masks.
   if (first_routed(input, {units}) > 0) rows.real = of_chunk("real", DType::u8, input.mesh.cp);
   const std::int64_t heads = input.context.most(&ContextSplit::heads);
   rows.first_position = of_chunk("first_position", DType::i32, heads);
@@ -377,7 +377,7 @@ BatchRows add_batch(TableMaker& maker, const ActivationInput& input, const UnitR
   return rows;
 }
 
-/// As much as the block that needs most of it.
+/// Scratch rows of attention, each as large as in the block that needs most.
 AttentionScratch<RowSpec> largest_attention(const ActivationInput& input,
                                             const std::vector<UnitRange>& units) {
   AttentionScratch<RowSpec> most;
@@ -401,7 +401,7 @@ AttentionScratch<RowSpec> largest_attention(const ActivationInput& input,
   return most;
 }
 
-/// Whether an operator of these units gathers the residual stream.
+/// Whether any operator of these units all-gathers the residual stream.
 bool gathers_any(const ActivationInput& input, const std::vector<UnitRange>& units) {
   const OperatorSplits& splits = input.splits;
   const Layout stream = share_of(input, 0).stream;

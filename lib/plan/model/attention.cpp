@@ -10,7 +10,7 @@ void append(LayerCalls& calls, const LayerCalls& more) {
   calls.insert(calls.end(), more.begin(), more.end());
 }
 
-/// `like` with the heads of `rows` tokens: there with the parts that make them, and back.
+/// Exchanges of the heads of `rows` tokens, like `like`: to heads with `part`, and back in B.
 LayerCalls calls_of_heads(const LayerShare& share, LayerCall like, std::int64_t rows) {
   like.cargo = Cargo::heads;
   like.rows = rows;
@@ -31,8 +31,8 @@ LayerCalls calls_of_heads(const LayerShare& share, LayerCall like, std::int64_t 
   return calls;
 }
 
-/// Keys and values of this rank's tokens, as attention has them: `forward` messages or gathers in
-/// F, `backward` in B.
+/// Transfers of keys and values of this rank's tokens: `forward` messages or gathers in F,
+/// `backward` ones in B.
 LayerCalls calls_of_keys(const LayerShare& share, LayerCall like, std::int64_t forward,
                          std::int64_t backward) {
   like.cargo = Cargo::keys_and_values;
@@ -194,8 +194,8 @@ LayerCalls attention_context_calls(const LayerShare& share) {
                tokens));
   }
   if (split.ring > 1) {
-    // Each in two messages to the next rank, while this rank works on those it has; in B their
-    // gradients follow them.
+    // Keys and values are separate messages to the next rank, sent while this rank works on the
+    // present ones; in B their gradients follow.
     const std::int64_t messages = 2 * (split.ring - 1);
     for (const GroupOperation operation : {send, receive}) {
       append(calls, calls_of_keys(share,
@@ -209,9 +209,9 @@ LayerCalls attention_context_calls(const LayerShare& share) {
   if (split.gather > 1) {
     LayerCall all{
         .group = group_over({Axis::cp}), .ranks = share.mesh.cp, .rows = split.gather * tokens};
-    append(calls, calls_of_keys(share, all, 2, 2));  // B needs them once more,
+    append(calls, calls_of_keys(share, all, 2, 2));  // in B, keys and values are gathered again,
     all.operation = reduce_scatter;
-    append(calls, calls_of_keys(share, all, 0, 2));  // and adds up their gradients
+    append(calls, calls_of_keys(share, all, 0, 2));  // and their gradients are summed
   }
   return calls;
 }

@@ -1,4 +1,4 @@
-// Attention with its projections: what it keeps, multiplies and exchanges.
+// Attention with its projections: its activations, products and exchanges.
 #pragma once
 
 #include "plan/model/declaration.h"
@@ -6,22 +6,21 @@
 
 namespace trainctl {
 
-/// T tokens of which the rank makes q, k and v, Q and K features of queries and keys; attention
-/// itself works on the A tokens of all ranks that exchange heads, of a part of the features each.
-/// (A rank holds its share: T is divided by cp, with sequence parallelism the residual stream's
-/// rows S are T / tp; by features Q, K and the heads are divided by tp.) What layers with the same
-/// input write, and the gradients of that, lie in the order in which buckets have the layers'
-/// parameters, from the last to the first: equally far apart, they are one batch of products
-/// (ops/matmul.h).
+/// Activations of attention. T: tokens for which the rank computes q, k and v; Q, K: features of
+/// queries and keys; A: tokens of all ranks that exchange heads, on which attention works with a
+/// part of the features. (T is a rank's share: divided by cp, and with sequence parallelism the
+/// residual stream has S = T / tp rows; split by features, Q, K and the heads are divided by tp.)
+/// v, k, q and their gradients are in the order of the layers' parameters in buckets, last layer
+/// first: at equal distances, products with the same input form one batch (ops/matmul.h).
 template <class T>
 struct AttentionRows {
-  T gathered{};          // [T, H] the input as every rank needs it, where R would gather it again
+  T gathered{};          // [T, H] gathered input, if F keeps it for W
   T v{}, k{}, q{};       // [A, K], [A, K], [A, Q] after bias, q/k norm, RoPE and temperature
-  T gate{};              // [T, Q] of the output gate, before its sigmoid
-  T k_raw{}, q_raw{};    // [T, K], [T, Q] before the q/k norm; only with one
-  T q_rstd{}, k_rstd{};  // [T heads], [T heads of keys] fp32, of that norm
-  T attended{};          // [A, Q] where heads are exchanged: the result before it is given back
-  T context{};           // [T, Q]
+  T gate{};              // [T, Q] output gate, before its sigmoid
+  T k_raw{}, q_raw{};    // [T, K], [T, Q] before the q/k norm; only with q/k norm
+  T q_rstd{}, k_rstd{};  // [T heads], [T heads of keys] fp32, statistics of the q/k norm
+  T attended{};          // [A, Q] if heads are exchanged: result before it is returned
+  T context{};           // [T, Q] gradient of `context`
   T logsumexp{};         // [T heads] fp32
 
   static void visit(const auto& visit, auto&... rows) {
@@ -46,18 +45,19 @@ AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& s
 /// and gate.
 AttentionRows<RowSpec> attention_gradients(const LayerForm& form, const LayerShare& share);
 
-/// Shared by all layers of a rank: each row as large as the layer that needs most of it.
+/// Scratch shared by all layers of a rank: each row has the size of the layer that needs most. T,
+/// Q, K, A: see AttentionRows.
 template <class T>
 struct AttentionScratch {
-  T d_context{};                      // [T, Q]
-  T gated{};                          // [T, Q] the context times its gate's sigmoid
-  T norm_sums{};                      // [2, T] fp32 of the q/k norm, where ranks divide its heads
-  T k{}, v{}, d_k{}, d_v{};           // over cp: keys of all ranks [g A, K]; of a ring two ranks'
-  T part_q{}, part_k{}, part_v{};     // [A, Q], [A, K] in a ring: what the keys of one rank give
-  T part_logsumexp{};                 // [A heads] fp32
-  T local_v{}, local_k{}, local_q{};  // [T, K], [T, Q] before heads are exchanged; in B gradients
-  T d_attended{};                     // [A, Q]
-  T packed{};                         // [T, Q] or, gathered, that of all ranks: on its way
+  T d_context{};                      // [T, Q] gradient of `context`
+  T gated{};                          // [T, Q] context times the sigmoid of the gate
+  T norm_sums{};                      // [2, T] fp32 sums of a q/k norm over heads of several ranks
+  T k{}, v{}, d_k{}, d_v{};           // keys of all cp ranks [g A, K]; in a ring, of two ranks
+  T part_q{}, part_k{}, part_v{};     // [A, Q], [A, K] in a ring: results from one rank's keys
+  T part_logsumexp{};                 // [A heads] fp32, of part_q
+  T local_v{}, local_k{}, local_q{};  // [T, K], [T, Q] before the exchange of heads; gradients in B
+  T d_attended{};                     // [A, Q] gradient of `attended`
+  T packed{};                         // [T, Q], or gathered from all ranks: heads being exchanged
 
   static void visit(const auto& visit, auto&... rows) {
     visit("d_context", rows.d_context...);
@@ -80,18 +80,19 @@ struct AttentionScratch {
 };
 AttentionScratch<RowSpec> attention_scratch(const LayerForm& form, const LayerShare& share);
 
-/// Queries, keys and values, attention itself, and the projection to the residual stream.
+/// The projections to queries, keys and values, attention itself, and the output projection.
 Products attention_products(const LayerForm& form, const LocalShape& local);
 
-/// Between the residual stream and the projections.
+/// Exchanges between the residual stream and the projections.
 Exchanges attention_exchanges(const LayerForm& form, const LayerShare& share);
-/// Over tp, where attention is split by tokens: queries, keys and values as tokens become heads,
-/// the result is given back, and the duals of both in B.
+/// Calls over tp if attention is split by tokens: queries, keys and values change from tokens to
+/// heads, the result changes back; the dual calls in B.
 LayerCalls attention_head_calls(const LayerShare& share);
-/// Over tp, where ranks divide the heads that a q/k norm is over: the sums of their parts of each
-/// row, of queries and of keys.
+/// All-reduces over tp if a q/k norm spans heads of several ranks: the partial sums of each row of
+/// queries and of keys.
 LayerCalls attention_norm_calls(const LayerForm& form, const LayerShare& share);
-/// Over cp: the same as of heads, keys and values around a ring, or gathered (ContextSplit).
+/// Calls over cp: heads are exchanged, keys and values passed around a ring or gathered
+/// (ContextSplit).
 LayerCalls attention_context_calls(const LayerShare& share);
 
 }  // namespace trainctl

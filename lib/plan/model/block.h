@@ -1,4 +1,4 @@
-// One block: its norms, whose rows it declares, attention and its feed-forward layer.
+// One block: its norms, whose rows are declared here, its attention and its feed-forward layer.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace trainctl {
 
-/// S rows of the residual stream, H features.
+/// Activations of a norm. S: tokens of the residual stream; H: features.
 template <class T>
 struct NormRows {
   T x{};     // [S, H] the input of a norm on what a branch adds; of others the block has it
@@ -30,16 +30,16 @@ NormRows<RowSpec> norm_rows(const LayerForm& form, const LayerShare& share, Bloc
 NormRows<RowSpec> post_norm_rows(const LayerForm& form, const LayerShare& share,
                                  std::optional<BlockPart> part);
 
-/// In the order in which the forward pass makes them.
+/// The products of a block, in the order of the forward pass.
 Products block_products(const LayerForm& form, const LocalShape& local);
 
-/// Between the residual stream and the feed-forward layer, of either kind.
+/// Exchanges between the residual stream and the feed-forward layer (MLP or experts).
 Exchanges feed_forward_exchanges(const LayerForm& form, const LayerShare& share);
 
-/// Over tp, in R: the block's input, of which each rank has kept a slice (BlockForm::slices_input).
+/// The all-gather, in R, of a block's input that is kept in slices (BlockForm::slices_input).
 LayerCall sliced_input_call(const LayerForm& form, const LayerShare& share);
 
-/// The sizes of a rank that has a whole block and `tokens` tokens.
+/// The sizes of a rank that computes a whole block for `tokens` tokens.
 LocalShape whole_shape(const LayerForm& form, std::int64_t tokens);
 
 }  // namespace trainctl

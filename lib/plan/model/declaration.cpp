@@ -9,8 +9,8 @@ double exact(std::int64_t value) { return static_cast<double>(value); }
 }  // namespace
 
 double Product::flops() const {
-  // Under the causal mask alone each query meets half of the keys, and itself: a product with k and
-  // one with v.
+  // Each query meets, under the causal mask alone, half of the keys and itself: a product with keys
+  // and one with values.
   if (is_attention()) return 4 * exact(rows) * exact(out) * met_keys();
   return 2 * exact(rows) * exact(in) * exact(out);
 }
@@ -25,7 +25,7 @@ double Product::elements() const { return exact(written > 0 ? written : rows) * 
 
 Exchanges region_exchanges(const LayerForm& form, const LayerShare& share,
                            const StreamRegion& region) {
-  // An operator that is not split by features has nothing to overlap.
+  // Only an operator that is split by features has transfers to overlap.
   const RegionOverlap overlap =
       region.split == SplitBy::features ? region.overlap : RegionOverlap{};
   return {{.cargo = region.cargo,

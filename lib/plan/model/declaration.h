@@ -1,7 +1,7 @@
-// The types in which a layer is declared: the rows of activations that it keeps, the products of
-// its forward pass, and what it exchanges with other ranks for one micro-batch. FLOPs, the cost of
-// repeated parts, traffic, its price and what hides it are sums over products, exchanges and calls;
-// lib/nn makes its collectives from the same.
+// The types that declare a layer: its activation rows, the products of its forward pass, and its
+// exchanges with other ranks for one micro-batch. FLOPs, the cost of recomputation, traffic, its
+// seconds and its overlap are sums over products, exchanges and calls. lib/nn builds its
+// collectives from the same declarations.
 #pragma once
 
 #include <cstdint>
@@ -18,37 +18,37 @@
 
 namespace trainctl {
 
-/// The moments of a micro-batch on one unit, in the order in which they come. A row lives from the
-/// start of one to the end of another.
+/// The moments of a micro-batch on one unit, in their order. A row of the activation table lives
+/// from the start of one moment to the end of another.
 enum class Moment : std::uint8_t {
   fetch,     // the data of the unit's chunk is copied
-  input,     // what the unit reads arrives: F of the unit below, or a receive
-  forward,   // F
-  offload,   // what F made is copied to the host
-  gradient,  // the gradient of its output arrives: B of the unit above, or a receive
-  reload,    // it is copied back
-  repeat,    // R: parts of F again, whose rows were not kept
-  backward,  // B
-  weight,    // W
+  input,     // the unit's input arrives: by F of the unit below, or a receive
+  forward,   // F, the forward pass
+  offload,   // activations of F are copied to the host
+  gradient,  // the output's gradient arrives: by B of the unit above, or a receive
+  reload,    // activations are copied back from the host
+  repeat,    // R: recomputes parts of F whose rows were not kept
+  backward,  // B, the gradient of the unit's input
+  weight,    // W, the gradients of the unit's weights
 };
 
-/// The use of a row.
+/// The use of an activation row, by which the estimate groups memory.
 enum class Storage : std::uint8_t {
-  batch,      // the data of the micro-batch
-  input,      // what a unit reads: recomputation starts from it
+  batch,      // data of the micro-batch
+  input,      // input of a unit, from which recomputation starts
   forward,    // written in F for B and W
-  statistic,  // the same, a number or two for each token
+  statistic,  // one or two numbers per token, written in F for B and W
   gradient,   // gradients that B and W read
-  message,    // to and from other stages
-  repeated,   // of a repeated part: in F for F alone, and from R on
-  staged,     // what goes to the host, from F until its copy and from the copy back
-  host,       // the same between the copies, in memory of the host
-  counted,    // numbers that the host reads, in its memory
-  exchanged,  // on their way to experts and back, while a pass in legs is open
-  shared,     // used within one row of the schedule: one for the whole rank
+  message,    // messages to and from other stages
+  repeated,   // rows of a recomputed part: one copy for F alone, one from R on
+  staged,     // device copy of an offloaded row, before and after its host copy
+  host,       // host copy of an offloaded row
+  counted,    // numbers that the host reads, in host memory
+  exchanged,  // rows sent to experts and back, while a pass in legs is open
+  shared,     // scratch within one row of the schedule, shared by the rank
 };
 
-/// The micro-batches that have a row, where some keep more than the others.
+/// The micro-batches for which a row exists, if some keep more activations than others.
 enum class RowKind : std::uint8_t { all, usual, partial };
 
 struct Life {
@@ -57,7 +57,7 @@ struct Life {
   Moment until = Moment::weight;
 };
 
-/// The lives that rows have.
+/// The usual lives of rows.
 namespace life {
 inline constexpr Life shared{Storage::shared, Moment::fetch, Moment::weight};
 inline constexpr Life unit_input{Storage::input, Moment::input, Moment::backward};
@@ -69,23 +69,23 @@ inline constexpr Life made_again{Storage::repeated, Moment::repeat, Moment::weig
 inline constexpr Life on_host{Storage::host, Moment::offload, Moment::reload};
 inline constexpr Life reloaded{Storage::staged, Moment::reload, Moment::weight};
 inline constexpr Life host_counts{Storage::counted, Moment::forward, Moment::weight};
-/// One row for F alone, and another one for R and B.
+/// One copy for F alone, and another one for R and B.
 inline constexpr Life each_pass{Storage::exchanged, Moment::forward, Moment::backward};
 inline constexpr Life output_gradient{Storage::gradient, Moment::backward, Moment::weight};
 }  // namespace life
 
-/// A row as its layer declares it. Where the shape has no dimensions, this layer has no such row.
+/// A row as its layer declares it. An empty shape means that this layer has no such row.
 struct RowSpec {
   Shape shape{};
   DType dtype = DType::f32;
   Life life{};
-  std::optional<BlockPart> part{};  // of the forward, that makes it
+  std::optional<BlockPart> part{};  // part of the forward that computes the row
 
   bool empty() const { return shape.rank() == 0; }
 };
 
-/// Where a declared row lies in the table of its stage: one row, or one for F, another for what
-/// comes later and perhaps one on the host in between. -1: there is none.
+/// Indices of a declared row in the activation table: one for F and one for later, which may be
+/// equal, and perhaps one for a host copy in between. -1 = no such copy.
 struct RowCopies {
   int first = -1;
   int host = -1;
@@ -95,12 +95,11 @@ struct RowCopies {
   int written() const { return first >= 0 ? first : later; }
 };
 
-// The rows of a layer are members of a struct template: of RowSpec where they are declared, of
-// RowCopies where they have their place in the table, of Tensor in lib/nn. Its
-// `visit(visitor, rows...)` calls visitor(name, member of each...) for every member, in the order
-// of the table.
+// The rows of a layer are members of a struct template: of RowSpec in declarations, of RowCopies
+// with indices in the table, of Tensor in lib/nn. Its `visit(visitor, rows...)` calls visitor(name,
+// member of each...) for every member, in the order of the table.
 
-/// Makes a row of the same kind from each row of `from` by make(name, one).
+/// Returns the same struct with rows of another type: make(name, row) for each row of `from`.
 template <class To, template <class> class Kind, class From, class Make>
 Kind<To> each_row(const Kind<From>& from, const Make& make) {
   Kind<To> made;
@@ -109,77 +108,77 @@ Kind<To> each_row(const Kind<From>& from, const Make& make) {
   return made;
 }
 
-/// y [rows, out] = x [rows, in] times a matrix [in, out]. Where `in` is 0, y is made element by
-/// element. Where `keys` is above 0 it is attention: no matrix, but the keys and the values of a
+/// y [rows, out] = x [rows, in] times a matrix [in, out]. If `in` is 0, y is computed element by
+/// element. If `keys` is above 0, it is attention: instead of a matrix, the keys and values of a
 /// sequence of `keys` tokens, under the causal mask and `limits`.
 struct Product {
-  std::optional<BlockPart> part{};  // with which it is repeated; none: it never is
+  std::optional<BlockPart> part{};  // part that includes the exchange in R, if any
   std::int64_t rows = 0;
   std::int64_t in = 0;
   std::int64_t out = 0;
-  std::int64_t written = 0;  // rows of y that this rank keeps; 0: all
+  std::int64_t written = 0;  // rows of y that this rank keeps; 0 = all
   std::int64_t keys = 0;
-  KeyLimits limits{};  // of attention
+  KeyLimits limits{};  // used for attention
 
   bool is_attention() const { return keys > 0; }
-  /// Keys that a query of attention meets, of all of them on average.
+  /// Number of keys that a query of attention sees, on average.
   double met_keys() const { return limits.pairs(keys) / static_cast<double>(keys); }
-  /// A multiply and an add each. Exact up to 2^53.
+  /// Counts a multiply and an add as two. Exact up to 2^53.
   double flops() const;
-  /// Elements that are kept of y.
+  /// Number of elements of y that this rank keeps.
   double elements() const;
 };
 
 using Products = std::vector<Product>;
 
-/// FLOPs of the products with a matrix: without attention and element-wise ones.
+/// FLOPs of products with a matrix; attention and element-wise operations do not count.
 double matrix_flops(const Products& products);
 
-/// Over tp: F turns a tensor from one layout into another, B its gradient from the dual of `to`
-/// into that of `from`.
+/// An exchange over tp. F changes a tensor's layout from `from` to `to`; B changes that of its
+/// gradient from the dual of `to` to the dual of `from`.
 struct Exchange {
   Cargo cargo = Cargo::mlp;
   Layout from = Layout::invariant;
   Layout to = Layout::invariant;
-  std::int64_t elements = 0;        // of the whole tensor
-  std::optional<DType> type{};      // of them; none: as the residual stream
-  std::optional<BlockPart> part{};  // with which it is repeated; none: it never is
-  bool stays = false;               // what it makes may be kept for R and W (BlockForm::gathered)
-  bool again_in_weight = false;     // W needs it once more, unless that was kept
-  // The transfers that overlap products, as RegionOverlap says.
-  bool weights_in_back = false;  // B makes the weight gradients of what reads it
+  std::int64_t elements = 0;        // number of elements of the whole tensor, over all ranks
+  std::optional<DType> type{};      // dtype; unset = that of the residual stream
+  std::optional<BlockPart> part{};  // part that includes the exchange in R, if any
+  bool stays = false;               // whether R and W may read a kept result (BlockForm::gathered)
+  bool again_in_weight = false;     // whether W repeats it, if the result was not kept
+  // Transfers that overlap products (RegionOverlap).
+  bool weights_in_back = false;  // B computes the readers' weight gradients
   bool forward_chunks = false, backward_chunks = false;
   bool forward_whole = false, backward_whole = false;
 };
 using Exchanges = std::vector<Exchange>;
 
-/// Between the residual stream and an operator that reads one of these and makes the other.
+/// An operator that reads the residual stream and adds to it.
 struct StreamRegion {
   Cargo cargo = Cargo::mlp;
-  BlockPart first = BlockPart::mlp;  // begins with what the operator reads
-  std::optional<BlockPart> last{};   // makes its output; none: that is never repeated
+  BlockPart first = BlockPart::mlp;  // part that includes the gather of the input
+  std::optional<BlockPart> last{};   // includes that of the output; unset = never recomputed
   SplitBy split = SplitBy::features;
   RegionOverlap overlap{};
 };
-/// The exchange of the operator's input, then that of its output.
+/// The exchanges of the operator's input and of its output.
 Exchanges region_exchanges(const LayerForm& form, const LayerShare& share,
                            const StreamRegion& region);
 
-/// A call other than a transition between layouts.
+/// A collective or message other than a change between layouts.
 struct LayerCall {
   GroupOperation operation = GroupOperation::all_gather;
   Cargo cargo = Cargo::scores;
   GroupKind group{};
-  std::int64_t ranks = 1;           // of the group
-  bool backward = false;            // in B, else in F
-  bool returns = false;             // of rows of experts: to the ranks of their tokens
-  std::optional<BlockPart> part{};  // with which F makes it again; none: it never does
-  std::int64_t count = 1;           // of such calls
-  std::int64_t rows = 0;            // of one
+  std::int64_t ranks = 1;           // number of ranks in the group
+  bool backward = false;            // call in B; if false, in F
+  bool returns = false;             // returns rows of experts to the ranks of their tokens
+  std::optional<BlockPart> part{};  // part that includes the call in R, if any
+  std::int64_t count = 1;           // number of such calls
+  std::int64_t rows = 0;            // rows of one call
   std::int64_t width = 1;
   DType type = DType::f32;
   std::int64_t chunks = 1;  // number of calls, each with a part of the rows
-  bool at_most = false;     // the rows depend on the data, and these are the most
+  bool at_most = false;     // rows depend on the data, and this is the upper bound
 
   std::int64_t bytes() const { return rows * width * size_of(type); }
 };

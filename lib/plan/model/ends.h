@@ -1,17 +1,17 @@
-// The embedding and the head: what they keep and exchange.
+// The embedding and the head: their activations and exchanges.
 #pragma once
 
 #include "plan/model/declaration.h"
 
 namespace trainctl {
 
-/// S rows of the residual stream.
+/// Activations of the head. S: tokens of the residual stream; T: tokens of the head; H: features.
 template <class T>
 struct HeadUnitRows {
-  T input{};         // [S, H] the last block's output
-  T norm{};          // [S, H]; until F, or where the head's weight gradient is deferred until W
-  T kept_stats{};    // [3 T] fp32, deferred: the statistics of each chunk, one after the other
-  T mean{}, rstd{};  // [S] fp32; mean: LayerNorm only
+  T input{};         // [S, H] output of the last block
+  T norm{};          // [S, H] kept until F; until W if the head's weight gradient is deferred
+  T kept_stats{};    // [3 T] fp32, if deferred: statistics of all chunks in a row
+  T mean{}, rstd{};  // [S] fp32; `mean` with LayerNorm only
   T d_norm{};        // [S, H] gradient from the fused head
 
   static void visit(const auto& visit, auto&... rows) {
@@ -23,12 +23,12 @@ struct HeadUnitRows {
     visit("d_norm", rows.d_norm...);
   }
 };
-/// Shared by all micro-batches; has the tokens whose logits exist at a time.
+/// Shared by all micro-batches. A chunk is the tokens whose logits exist at a time.
 template <class T>
 struct HeadScratch {
   T logits{};     // [chunk, rows of the vocabulary]
-  T stats{};      // [3, chunk] fp32: row maximum, row sum, target
-  T all_stats{};  // [3 tp, chunk] fp32, with a split vocabulary
+  T stats{};      // [3, chunk] fp32: row maximum, row sum, label's logit
+  T all_stats{};  // [3 tp, chunk] fp32, if the vocabulary is split
 
   static void visit(const auto& visit, auto&... rows) {
     visit("logits", rows.logits...);
@@ -40,18 +40,18 @@ struct HeadScratch {
 /// `local`: of the rank. `deferred`: the head's weight gradient, for some micro-batches.
 HeadUnitRows<RowSpec> head_rows(const ModelShape& model, const EndShape& local, DType compute,
                                 bool deferred);
-/// `chunk` tokens over `ranks` ranks.
+/// The scratch for chunks of `chunk` tokens, with the vocabulary over `ranks` ranks.
 HeadScratch<RowSpec> head_scratch(const EndShape& local, DType compute, std::int64_t chunk,
                                   std::int64_t ranks, SplitBy split);
 
-/// From the look-up to a residual stream of `elements`, which may be left out where no size is
-/// asked for.
+/// The exchange from the look-up to a residual stream of `elements` elements (0 if the caller does
+/// not need sizes).
 Exchange embedding_exchange(Layout stream, SplitBy split, std::int64_t elements = 0);
-/// From the residual stream to the logits. W needs it once more where the head's weight gradient is
-/// deferred.
+/// The exchange from the residual stream to the logits. W repeats it if the head's weight gradient
+/// is deferred.
 Exchange head_exchange(Layout stream, SplitBy split, std::int64_t elements = 0);
-/// Over `ranks` ranks with a part of the vocabulary each, `chunk` tokens at a time: of each token
-/// the largest logit, the sum of exponentials and the label's logit.
+/// All-gathers over `ranks` ranks that split the vocabulary, for `chunk` tokens at a time: each
+/// token's largest logit, sum of exponentials and label's logit.
 LayerCalls head_calls(const EndShape& local, std::int64_t chunk, std::int64_t ranks, SplitBy split);
 
 }  // namespace trainctl

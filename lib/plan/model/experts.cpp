@@ -10,7 +10,7 @@ namespace {
 
 RowSpec scratch_row(const Shape& shape, DType type) { return {shape, type, life::shared}; }
 
-/// On their way as `life` says.
+/// The rows sent between ranks, with lifetime `life`.
 ExpertTransit<RowSpec> transit_with(Life life, const LayerForm& form, const LayerShare& share) {
   const LocalShape& local = share.local;
   const auto row = [&](const Shape& shape, DType type) {
@@ -160,7 +160,7 @@ Exchanges expert_exchanges(const LayerForm& form, const LayerShare& share) {
   if (!form.experts().needs_all(share.exchange.by_stream)) return {};
   Exchanges exchanges =
       region_exchanges(form, share, {.cargo = Cargo::experts, .first = BlockPart::mlp});
-  // Routed experts keep their rows.
+  // W of routed experts reads the rows kept in ExpertRows.
   if (form.experts().shared_ffn == 0) exchanges.front().again_in_weight = false;
   return exchanges;
 }
@@ -212,7 +212,7 @@ namespace {
 
 using enum GroupOperation;
 
-/// A call that sends rows, or their weights, which have width 1.
+/// A call for rows, or for their weights (width 1).
 struct RowCall {
   GroupOperation operation;
   bool backward, returns;
@@ -220,7 +220,7 @@ struct RowCall {
   DType type;
 };
 
-/// R repeats the calls that go there in F together with the first products.
+/// R repeats the calls to the experts in F together with the first products.
 LayerCalls row_calls(const LayerShare& share, const LayerCall& like,
                      std::initializer_list<RowCall> rows) {
   LayerCalls calls;

@@ -1,5 +1,5 @@
-// Layers of experts: the router, the experts that tokens choose, and the shared ones; what they
-// keep, multiply and exchange.
+// Layers of experts (the router, the routed and the shared experts): their activations, products
+// and exchanges.
 #pragma once
 
 #include "plan/model/declaration.h"
@@ -8,21 +8,21 @@
 
 namespace trainctl {
 
-/// The rows that routed experts keep. T tokens whose experts this rank uses, S of its residual
-/// stream, E experts, k of them chosen for each token; R rows at most that come to the experts held
-/// here, F their width on this rank; Q ranks that send to each expert, P of them along ep; G rows
-/// that they send at most. How many rows are used follows from what the router chooses.
+/// Activations of routed experts. T: tokens that this rank routes; E: experts, k per token; R:
+/// upper bound of rows for the experts of this rank, H wide outside and F inside; Q: ranks that
+/// send to each expert, P along ep; G: upper bound of rows that they send. The number of rows in
+/// use depends on the router's choices.
 template <class T>
 struct ExpertRows {
   T logits{};                // [T, E] fp32
-  T chosen{}, slot{};        // [T, k] i32 (ops/router.h)
-  T choices{};               // [LocalShape::counted_rows, E] i32
-  T rows{};                  // [R, H] inputs of the experts, expert after expert, in each in the
+  T chosen{}, slot{};        // [T, k] i32 experts and slots of choices (ops/router.h)
+  T choices{};               // [LocalShape::counted_rows, E] i32 counts of choices
+  T rows{};                  // [R, H] inputs of the experts, expert after expert; within one in the
                              // order of the tokens of all ranks
-  T row_weight{};            // [R] fp32
-  FeedForwardRows<T> mlp{};  // [R, F]; act before the weight
+  T row_weight{};            // [R] fp32 weights of the rows
+  FeedForwardRows<T> mlp{};  // [R, F]; act without the row's weight
   T counts{};                // [Q, E] i64, host: rows that each rank sends to each expert
-  T places{};                // [G] i32, host, Q > 1: where received rows go
+  T places{};                // [G] i32, host, Q > 1: indices of received rows in `rows`
   T exchanged{};             // [2, P] i64, host, Q > 1: elements to and from each rank
 
   static void visit(const auto& visit, auto&... all) {
@@ -40,14 +40,14 @@ struct ExpertRows {
 };
 ExpertRows<RowSpec> expert_rows(const LayerForm& form, const LayerShare& share);
 
-/// Rows on their way between the ranks of experts, Q > 1: shared by all passes or, with
-/// ExchangeRule::beside_passes, of one pass as long as that is open. N choices of this rank's
-/// tokens at most.
+/// Rows that are sent between ranks of experts. All passes share them, or, with
+/// ExchangeRule::beside_passes, each pass has its own. N: upper bound of the choices of this rank's
+/// tokens; G: of the rows that this rank receives; H: features.
 template <class T>
 struct ExpertTransit {
-  T sent{}, sent_weight{};          // [N, H], [N] fp32 in the order of the slots
-  T received{}, received_weight{};  // [G, H], [G] fp32 from rank after rank
-  T place{};                        // [G] i32: `places` of the layer at work
+  T sent{}, sent_weight{};          // [N, H], [N] fp32, in the order of `slot`
+  T received{}, received_weight{};  // [G, H], [G] fp32, rank after rank
+  T place{};                        // [G] i32: `places` of the layer that runs
 
   static void visit(const auto& visit, auto&... all) {
     visit("sent", all.sent...);
@@ -57,7 +57,7 @@ struct ExpertTransit {
     visit("place", all.place...);
   }
 };
-/// The rows of a layer with passes in legs; empty otherwise.
+/// The rows of a layer if passes of two micro-batches overlap, else empty.
 ExpertTransit<RowSpec> expert_transit(const LayerForm& form, const LayerShare& share);
 
 /// The gradients of the logits, [S, E] of the residual stream's rows, of what the experts give
@@ -72,23 +72,24 @@ FeedForwardRows<RowSpec> shared_expert_gradients(const LayerForm& form, const La
 RowSpec shared_gate_logit(const LayerForm& form, const LayerShare& share);
 RowSpec shared_gate_gradient(const LayerForm& form, const LayerShare& share);
 
-/// Used by all layers of experts of a rank, one after the other.
+/// Scratch shared by all layers of experts of a rank. Letters as in ExpertRows; S: tokens of the
+/// residual stream; V: features of shared experts on this rank.
 template <class T>
 struct ExpertScratch {
-  T weight{};         // [T, k] fp32 of each choice, and its gradient
-  T sent_counts{};    // [Q, E] i64, where routers write what becomes `counts`
-  T out{};            // [R, H] what the experts give, and the gradient of their inputs
-  T scaled{};         // [R, F] act with its weight
-  T d_row_weight{};   // [R] fp32
-  T shared_scaled{};  // [T, V] with the gate of shared experts
-  // These have all tokens that are routed together, where several ranks route them.
+  T weight{};         // [T, k] fp32 weights of the choices, and their gradients
+  T sent_counts{};    // [Q, E] i64, on the device: written by routers, copied to `counts`
+  T out{};            // [R, H] outputs of the experts; gradients of their inputs
+  T scaled{};         // [R, F] act times the row's weight
+  T d_row_weight{};   // [R] fp32 weights of the rows
+  T shared_scaled{};  // [T, V] act of shared experts times their gate
+  // All tokens that several ranks route together; empty if each rank routes alone.
   T all_logits{}, all_chosen{}, all_weight{}, all_slot{};
   ExpertTransit<T> transit{};
-  T sum{};                 // [G, H] fp32: what parts of experts add up, with fp32_sums
-  T all_d_logits{};        // [T, E] fp32 with sequence parallelism, where all tokens are routed
-  T shared_y{};            // [S, H] where shared experts alone need all tokens
+  T sum{};                 // [G, H] fp32, with fp32_sums: summands of expert shards
+  T all_d_logits{};        // [T, E] fp32, with sequence parallelism if all tokens are routed
+  T shared_y{};            // [S, H], if only shared experts need all tokens
   T shared_all_d_logit{};  // [T, 1] fp32
-  T wide{}, narrow{};      // [S, H] fp32 and compute type: the router's input and its gradient
+  T wide{}, narrow{};      // [S, H] fp32 and compute type: router's input and its gradient
 
   static void visit(const auto& visit, auto&... all) {
     visit("weight", all.weight...);
@@ -112,26 +113,27 @@ struct ExpertScratch {
 };
 ExpertScratch<RowSpec> expert_scratch(const LayerForm& form, const LayerShare& share);
 
-/// The logits of the router, and the gate of shared experts.
+/// The products for the logits of the router and of the gate of shared experts.
 Products router_products(const LayerForm& form, const LocalShape& local);
 
-/// The products of the experts of a rank, if all experts are chosen equally often: a copy of each
-/// token for each choice, and the products of these.
+/// The products of a rank's routed experts if all experts are chosen equally often: a copy of each
+/// token for each choice, and the experts' products for these copies.
 Products routed_products(const LayerForm& form, const LocalShape& local);
 
-/// The products of the shared experts; none where there are none.
+/// The products of the shared experts; empty without shared experts.
 Products shared_products(const LayerForm& form, const LocalShape& local);
 
-/// Between the residual stream and experts that need all tokens.
+/// Exchanges between the residual stream and experts that need all tokens.
 Exchanges expert_exchanges(const LayerForm& form, const LayerShare& share);
-/// Every rank needs what the router, and the gate of shared experts, make of the tokens of each
-/// rank.
+/// All-gathers, so that every rank has the logits of the router and of the shared gate for all
+/// tokens.
 Exchanges router_exchanges(const LayerForm& form, const LayerShare& share);
-/// The scores of the tokens that are routed together, and how many rows each expert gets.
+/// Calls for the scores of tokens that are routed together, and for the row counts of each expert.
 LayerCalls router_calls(const LayerForm& form, const LayerShare& share);
-/// Rows with their weights, and the gradients of both, in the order in which they travel: there and
-/// back in F, there and back in B. Between parts of the same experts, each with room for the rows
-/// of all of them; and between ranks with other experts.
+/// Calls for rows of tokens, their weights and the gradients of both, in execution order: to the
+/// experts and back in F, to the experts and back in B. expert_part_calls() are between ranks with
+/// shards of the same experts, each with space for the rows of all; expert_row_calls() between
+/// ranks with different experts.
 LayerCalls expert_part_calls(const LayerForm& form, const LayerShare& share);
 LayerCalls expert_row_calls(const LayerForm& form, const LayerShare& share);
 

@@ -52,7 +52,7 @@ std::int64_t dense_layers_first(const ModelShape& model) {
 
 namespace {
 
-/// Absurd sizes must not overflow; checks find them.
+/// Saturates instead of overflowing; checks report invalid sizes.
 std::int64_t product(std::initializer_list<std::int64_t> factors) {
   double result = 1;
   for (const std::int64_t factor : factors) result *= static_cast<double>(factor);
@@ -64,7 +64,7 @@ StreamShape stream_shape(std::int64_t sequence, const MeshShare& share) {
   return {tokens, share.sequence_parallel ? tokens / share.mesh.tp : tokens};
 }
 
-/// This rank's share of the tokens of a micro-batch, and of the features of an operator.
+/// A rank's share of a micro-batch's tokens, and the number of parts of an operator's features.
 std::int64_t rows_of(SplitBy split, const StreamShape& stream, const Mesh& mesh) {
   return split == SplitBy::tokens ? stream.tokens / mesh.tp : stream.tokens;
 }
@@ -72,10 +72,9 @@ std::int64_t parts_of(SplitBy split, const Mesh& mesh) {
   return split == SplitBy::features ? mesh.tp : 1;
 }
 
-/// Sets the most that the router may send. A token chooses different experts, so each expert gets
-/// it once; in rounds it may choose one twice. Rows that several ranks gather are cut into parts of
-/// the longest one's length, chunk by chunk, each of which may have a row more from every rank for
-/// every expert.
+/// Sets the upper bounds of routed rows. An expert gets a token at most once, but with rounds
+/// perhaps twice. Rows that several ranks gather are padded, chunk by chunk, to the longest rank's
+/// length; each chunk may have an additional row from every rank for every expert.
 void add_routing(const LayerForm& form, const Mesh& mesh, const ExchangeRule& rule,
                  LocalShape& local) {
   const ExpertsForm routed = form.routed.value_or(ExpertsForm{});
@@ -84,8 +83,8 @@ void add_routing(const LayerForm& form, const Mesh& mesh, const ExchangeRule& ru
   local.sent_tokens = rule.by_slice ? local.tokens / mesh.tp : local.routed_tokens;
   local.met_tokens = local.sent_tokens * rule.parts;
   local.routing_ranks = rule.by_stream ? mesh.cp * mesh.tp : mesh.cp;
-  // Groups of this rank's `tokens`, with sequences of some length; a group has `size` tokens of the
-  // longest ones.
+  // The groups among this rank's `tokens`, in sequences of `length` tokens; `size` is a group's
+  // tokens in the longest sequences.
   const auto groups = [&](std::int64_t size, std::int64_t tokens, std::int64_t length) {
     const std::int64_t group = group_at_length(size, form.longest, length);
     return std::max<std::int64_t>(1, mesh.cp * tokens / std::max<std::int64_t>(1, group));
@@ -107,7 +106,7 @@ void add_routing(const LayerForm& form, const Mesh& mesh, const ExchangeRule& ru
                        moe_capacity(other)}));
   };
   local.routed_rows = most(routed.experts, 1, form.keys);
-  // Others may send longer sequences.
+  // Other replicas may send longer sequences.
   local.expert_rows = most(local.experts, mesh.ep * rule.parts, form.longest);
   local.received_rows = most(local.experts, mesh.ep, form.longest);
   const std::int64_t more =
@@ -159,7 +158,7 @@ std::int64_t head_tokens(const ModelShape& model, const EndShape& local, DType c
 
 namespace {
 
-/// Fewest chunks on a CPU.
+/// The fewest chunks within the limits for a CPU.
 std::int64_t chunks_by_bytes(std::int64_t vocabulary, std::int64_t tokens, DType compute) {
   constexpr std::int64_t max_bytes = std::int64_t{256} << 20;
   constexpr std::int64_t fewest_tokens = 64;
@@ -174,12 +173,12 @@ std::int64_t chunks_by_bytes(std::int64_t vocabulary, std::int64_t tokens, DType
 std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute,
                         DeviceKind device, std::int64_t most) {
   constexpr std::int64_t on_device = 8192;
-  constexpr std::int64_t multiple = 16;  // whole tiles of a matrix unit
+  constexpr std::int64_t multiple = 16;  // a whole tile of a matrix unit
   const bool by_bytes = most == 0 && device == DeviceKind::cpu;
   if (most == 0) most = by_bytes ? tokens : on_device;
   const std::int64_t chunks =
       by_bytes ? chunks_by_bytes(vocabulary, tokens, compute) : divide_up(tokens, most);
-  // Chunks of nearly equal size: the last one would otherwise be small and slow.
+  // Chunks of nearly equal size, because a small last chunk would be slow.
   const std::int64_t even = round_up(divide_up(tokens, chunks), multiple);
   return std::min({tokens, most, even});
 }

@@ -1,4 +1,4 @@
-// Plain feed-forward layers: what they keep, multiply and exchange.
+// Plain feed-forward layers: their activations, products and exchanges.
 #pragma once
 
 #include "plan/model/declaration.h"
@@ -6,11 +6,11 @@
 
 namespace trainctl {
 
-/// T tokens that the layer works on, F features of this rank.
+/// Activations of a feed-forward layer. T: tokens that it computes; F: features of this rank.
 template <class T>
 struct FeedForwardRows {
-  T up{}, gate{};  // [T, F] before the activation; gate: gated
-  T act{};         // [T, F] after it
+  T up{}, gate{};  // [T, F] before the activation; `gate` if gated
+  T act{};         // [T, F] after the activation function
 
   static void visit(const auto& visit, auto&... rows) {
     visit("up", rows.up...);
@@ -18,22 +18,22 @@ struct FeedForwardRows {
     visit("act", rows.act...);
   }
 };
-/// The rows of any layer with `rows` tokens and `ffn` features.
+/// The rows of a feed-forward layer (MLP or experts) with `rows` tokens and `ffn` features.
 FeedForwardRows<RowSpec> feed_forward_rows(std::int64_t rows, std::int64_t ffn, bool gated,
                                            DType compute);
 /// The gradients of `up` and `gate`.
 FeedForwardRows<RowSpec> feed_forward_gradients(std::int64_t rows, std::int64_t ffn, bool gated,
                                                 DType compute);
 
-/// `rows` tokens through `ffn` features: the products before the activation function, the
-/// function, and the product after it. Shared experts and each routed one have the same.
+/// The products for `rows` tokens: the projections to `ffn` features, the activation function, and
+/// the projection back. MLP, shared experts and each routed expert use it.
 Products feed_forward_products(std::int64_t rows, std::int64_t hidden, std::int64_t ffn,
                                bool gated);
 
 /// The products of a layer without experts.
 Products mlp_products(const LayerForm& form, const LocalShape& local);
 
-/// Between the residual stream and the layer.
+/// Exchanges between the residual stream and the MLP.
 Exchanges mlp_exchanges(const LayerForm& form, const LayerShare& share);
 
 }  // namespace trainctl

@@ -19,7 +19,7 @@ std::int64_t total(const std::vector<std::int64_t>& counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
 }
 
-/// The parts of matrices that the ranks of a stage own.
+/// The ownership of matrix parts on all ranks of a stage.
 class Owners {
  public:
   Owners(const Plan& plan, int stage)
@@ -33,7 +33,7 @@ class Owners {
     return at(stage_.parameters, part.parameter);
   }
 
-  /// The slice of the rank's share of the parameter.
+  /// The elements of the part that the rank owns, as a slice of its share of the parameter.
   Slice slice(const MatrixPart& part, std::int64_t rank) const {
     const Slice& owned = at(at(tables_, rank).parameters, part.parameter).owned;
     if (part.expert < 0) return owned;
@@ -51,11 +51,11 @@ class Owners {
     return shard_box(spec(part), plan_.mesh, at(ranks_, rank));
   }
 
-  /// The rank that sends for each rank: the nearest to the worker of those that own the same
-  /// elements. -1: it owns none.
+  /// For each rank, the rank that sends its elements: of the owners of the same elements, the one
+  /// nearest to the worker. -1 if the rank owns none.
   std::vector<std::int64_t> senders(const MatrixPart& part, std::int64_t worker) const {
     using Key = std::tuple<std::array<std::int64_t, Shape::max_rank>, std::int64_t, std::int64_t>;
-    std::map<Key, std::int64_t> nearest;  // by place in the whole, and slice
+    std::map<Key, std::int64_t> nearest;  // by begin of the share, and slice
     std::vector<Key> keys;
     for (std::int64_t rank = 0; rank < size(); ++rank) {
       const Slice own = slice(part, rank);
@@ -86,7 +86,7 @@ int rounds_of(const StagePlan& stage) {
   return rounds;
 }
 
-/// One rank's rounds.
+/// Collects the rounds of one rank.
 class RankRounds {
  public:
   RankRounds(const Plan& plan, std::int64_t rank)
@@ -104,7 +104,7 @@ class RankRounds {
   }
 
   std::vector<MatrixRound> make() {
-    // By workers, as calls have their parts.
+    // In the order of workers, since calls have their parts in rank order.
     std::vector<int> order(stage_.matrices.size());
     std::iota(order.begin(), order.end(), 0);
     std::ranges::stable_sort(order, {}, [&](int i) { return at(stage_.matrices, i).worker; });
@@ -135,7 +135,7 @@ class RankRounds {
     }
   }
 
-  /// Behind all that is sent come the values that only their owner needs.
+  /// Places the values that another owner sends after all values that this rank sends.
   static void finish(MatrixRound& round) {
     std::int64_t behind = total(round.send);
     for (OwnedPart& part : round.owned) {
@@ -145,7 +145,7 @@ class RankRounds {
     }
   }
 
-  /// Rank by rank, as calls have it, and part by part.
+  /// Maps the buffers to the stack, rank by rank, in the order of calls, and part by part.
   void lay_stack(const MatrixWork& one, MatrixRound& round) const {
     std::vector<std::vector<std::int64_t>> senders;
     for (const MatrixPart& part : one.parts) senders.push_back(owners_.senders(part, one.worker));
@@ -168,7 +168,7 @@ class RankRounds {
     }
   }
 
-  /// `top`: where the part begins in the stack; `packed`: and the slice in the buffer.
+  /// `top`: begin of the part in the stack; `packed`: begin of the slice in the buffer.
   void add_rows(const MatrixPart& part, std::int64_t rank, const Slice& own, std::int64_t top,
                 std::int64_t packed, std::vector<MatrixRows>& list) const {
     const int dims = owners_.spec(part).global_shape.rank();
@@ -199,7 +199,7 @@ std::vector<MatrixRound> matrix_rounds(const Plan& plan, std::int64_t rank) {
 
 namespace {
 
-/// The most that the ranks of a stage need for their rounds, in elements.
+/// The largest sizes on any rank of the stage, in elements.
 struct MatrixSizes {
   std::int64_t values = 0;   // that a rank owns in a round
   std::int64_t stack = 0;    // of a work
@@ -207,7 +207,7 @@ struct MatrixSizes {
   std::int64_t square = 0;   // of its shorter side
   std::int64_t results = 0;  // that a worker sends
   bool exchanges = false;    // the stage has several ranks
-  bool apart = false;        // some work has several matrices, which are copied from the stack
+  bool apart = false;        // whether some work has several matrices, copied from the stack
 };
 
 MatrixSizes matrix_sizes(const Plan& plan, int number) {
@@ -242,13 +242,13 @@ std::vector<MatrixBuffer> matrix_buffers(const Plan& plan, int stage) {
   const DType products = plan.matrix_products;
   const MatrixSizes sizes = matrix_sizes(plan, stage);
   if (sizes.stack == 0) return {};
-  // Values on their way from and to the ranks that own them.
+  // Values that are sent from and to the ranks that own them.
   std::vector<MatrixBuffer> buffers{{"values", sizes.values, DType::f32}};
   if (products != DType::f32) buffers.push_back({"narrow values", sizes.values, products});
   if (sizes.exchanges) buffers.push_back({"results", sizes.results, products});
   buffers.push_back({"stack", sizes.stack, products});
   if (sizes.apart) buffers.push_back({"matrix", sizes.matrix, products});
-  // Values for a stack arrive where products will be.
+  // Received values for a stack use the memory of later products.
   const std::int64_t arriving = sizes.exchanges ? sizes.stack : 0;
   buffers.push_back({"product", std::max(sizes.matrix, arriving), DType::f32});
   buffers.push_back({"gram", sizes.square, products});
@@ -258,7 +258,7 @@ std::vector<MatrixBuffer> matrix_buffers(const Plan& plan, int stage) {
 }
 
 std::int64_t matrix_bytes(const Plan& plan, int stage) {
-  constexpr std::int64_t line = 64;  // each begins at a multiple of it
+  constexpr std::int64_t line = 64;  // alignment of each buffer
   std::int64_t bytes = 0;
   for (const MatrixBuffer& one : matrix_buffers(plan, stage)) {
     bytes += round_up(one.elements * size_of(one.type), line);

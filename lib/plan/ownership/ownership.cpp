@@ -23,7 +23,7 @@ std::int64_t place_of(const Ranks& ranks, std::int64_t rank) {
   return std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin();
 }
 
-/// How many tensor-parallel ranks hold the same values.
+/// The number of tensor-parallel ranks that hold the same values.
 std::int64_t tensor_copies(const ParamSpec& parameter, const Mesh& mesh) {
   if (parameter.expert) return 1;
   const bool cut = at(parameter.split_dim, Axis::tp) >= 0;
@@ -44,7 +44,7 @@ Ranks replica_ranks(const Ranks& data, std::int64_t copies, const Mesh& mesh, st
   return ranks;
 }
 
-/// After how many entries the list repeats itself.
+/// The length of the shortest prefix of which the list is a repetition.
 std::size_t period_of(const std::vector<std::int64_t>& list) {
   for (std::size_t period = 1; period < list.size(); ++period) {
     if (list.size() % period != 0) continue;
@@ -57,15 +57,15 @@ std::size_t period_of(const std::vector<std::int64_t>& list) {
   return list.size();
 }
 
-/// How slices lie on the ranks of a sum: groups of `period` neighbours have equal stretches of
-/// `step` consecutive slices from `first` on. A period of 1: they do not lie so.
+/// How slices are distributed over the ranks of a sum: `period` neighbours have equal ranges of
+/// `step` consecutive slices, from slice `first` on. If period is 1, there is no such order.
 struct Stretches {
   std::size_t period = 1;
   std::int64_t step = 1;
   std::int64_t first = 0;
 };
 
-/// slices[i], out of `count`, lies on the i-th rank.
+/// slices[i], out of `count`, is held by the i-th rank.
 Stretches stretches_of(const std::vector<std::int64_t>& slices, std::int64_t count) {
   const std::size_t period = period_of(slices);
   const std::int64_t step = period > 1 ? slices[1] - slices[0] : 1;
@@ -77,8 +77,8 @@ Stretches stretches_of(const std::vector<std::int64_t>& slices, std::int64_t cou
   return even ? Stretches{period, step, first} : Stretches{1, count, 0};
 }
 
-/// A sum over `data`, neighbours first by a reduce-scatter, then their results; without stretches
-/// all at once.
+/// Sets up a sum over `data`: a reduce-scatter over neighbours, then a sum of their results;
+/// without stretches, one sum over all.
 void route_sums(ShardRoute& route, const Ranks& data, const Stretches& stretches,
                 std::int64_t rank) {
   const std::size_t period = stretches.period;
@@ -92,8 +92,8 @@ void route_sums(ShardRoute& route, const Ranks& data, const Stretches& stretches
   }
 }
 
-/// The stretches of the ranks `data`. Where those of another copy over tensor-parallel ranks are
-/// summed in another order there are none: all that own the same slice must have the same bits.
+/// The stretches of the ranks `data`. None if another tensor-parallel copy would be summed in a
+/// different order, because all owners of a slice must have bit-identical sums.
 Stretches common_stretches(const Ranks& replicas, const Ranks& data, std::int64_t copies,
                            std::int64_t slices, const Mesh& mesh, std::int64_t rank) {
   const std::int64_t own = mesh.coordinate(rank, Axis::tp) % copies;
@@ -205,8 +205,8 @@ class Table {
     own.counts = route.copy == 0;
   }
 
-  /// Places the optimizer values: like the parameters if each rank has all, otherwise without gaps,
-  /// except that a slice of a bucket keeps its padding so that all slices are equal.
+  /// Places the optimizer values: like the parameters if each rank has all, otherwise without gaps.
+  /// A slice of a bucket keeps its padding, so that all slices are equal.
   void place(const Bucket& bucket) {
     const auto shard = [&](int index) { return at(stage_.shards, index); };
     const bool sliced = shard(bucket.parameters.front()).kind == ShardKind::bucket;
@@ -258,7 +258,7 @@ OwnershipTable make_ownership(const Plan& plan, std::int64_t rank) {
 
 namespace {
 
-/// The most elements of one call that takes several parameters.
+/// The largest number of elements in one call with several parameters.
 template <class Elements>
 std::int64_t max_packed(const std::vector<RowExchange>& exchanges, Elements elements_of) {
   std::int64_t most = 0;
@@ -369,17 +369,17 @@ std::int64_t packed_parameters(const Plan& plan, const StagePlan& stage,
 
 namespace {
 
-// Smaller parameters are written by one replica: a file with fewer pieces is worth more than an
-// even share of them.
+// Smaller parameters are written by one replica: fewer pieces in a file matter more than an even
+// division.
 constexpr std::int64_t min_divided_elements = 16384;
 
-/// Ranks that update the same elements, and this rank's place among them.
+/// The number of ranks that update the same elements, and this rank's index among them.
 struct Copies {
   std::int64_t count = 1;
   std::int64_t place = 0;
 };
 
-/// The part of `owned` that this one of its copies writes.
+/// The part of `owned` that the copy with index `copies.place` writes.
 Slice part_of(const Slice& owned, Copies copies, const ParamSpec& parameter, int index) {
   const std::int64_t row = parameter.shape.numel() / parameter.shape[0];
   const std::int64_t rows = owned.length() / row;
@@ -420,7 +420,7 @@ std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table
   for (int i = 0; i < static_cast<int>(stage.parameters.size()); ++i) {
     const ParamSpec& parameter = at(stage.parameters, i);
     const Ownership& own = at(table.parameters, i);
-    // Tensor-parallel ranks with the same share that a route does not count are copies.
+    // Without a route, tensor-parallel ranks with equal shares are copies; one of these writes.
     if (own.route < 0 && !counts_over_tensor_ranks(parameter, plan.mesh, rank)) continue;
     if (own.owned.length() == 0 || parameter.second_home) continue;
     const Copies copies = copies_of(own, table, at(stage.shards, i), parameter, data, rank);

@@ -18,9 +18,9 @@ constexpr std::int64_t unit = line_bytes / 4;  // fp32 elements
 
 std::int64_t padded(std::int64_t elements) { return round_up(elements, unit); }
 
-/// Whether a product is the first to reach the gradient in every step. Not so of experts, to which
-/// no token may come, and of an embedding, unless the head is tied to it: its product in F comes
-/// before the embedding's backward pass, but one that is deferred may not.
+/// Whether the first contribution to the gradient in every step is a product. False for experts,
+/// which may get no token, and for an embedding unless a tied head on this stage adds its product
+/// before (in F, if not deferred).
 bool begins_with_product(const ParamSpec& spec, const Deferral& deferral) {
   switch (spec.kind) {
     case ParamKind::token_embedding:
@@ -73,7 +73,7 @@ class Placement {
     return block.bucket < 0 ? nullptr : &at(stage_.flat.buckets, block.bucket);
   }
 
-  /// The ring comes first. Parameters lie in it in the order of buckets, from the last to the
+  /// Places the ring first. In a slot, parameters are in the order of buckets, from the last to the
   /// first.
   void place_freed() {
     places_.weight_bytes = stage_.weight_ring.length;
@@ -90,7 +90,7 @@ class Placement {
     }
   }
 
-  /// Places the weights that stay, bucket by bucket, for a bucket may be gathered as one stretch.
+  /// Places the weights that are not freed, by bucket, since a bucket may be gathered as one block.
   void place_weights(const Bucket& bucket) {
     std::vector<int> staying;
     for (const int index : bucket.parameters) {
@@ -120,7 +120,7 @@ class Placement {
     }
   }
 
-  /// Every rank has as much room, whichever parameters of a block it owns.
+  /// Places fp32 masters first; every rank has equal space, whichever parameters it owns.
   void place_front() {
     if (places_.masters == DType::f32) return;
     for (const GatherBlock& block : stage_.gathers) {
@@ -148,7 +148,7 @@ class Placement {
     }
   }
 
-  /// First what is made and summed in place, then the slots; and the parts of repeated sums.
+  /// Places gradients that are summed in place, then the slots, and the parts of repeated sums.
   void place_gradients() {
     std::int64_t end = 0;
     for (std::size_t i = 0; i < stage_.flat.buckets.size(); ++i) {
@@ -183,7 +183,7 @@ class Placement {
       sum += slices ? summed.length() : padded(summed.length());
     }
     if (!repeated) return;
-    // Slices of a bucket are equally long, whatever part of them is parameters.
+    // Slices of a bucket are equally long, including padding.
     const std::int64_t ranks = at(stage_.shards, bucket.parameters[0]).ranks;
     places_.sum_length = slices ? places_.sum_length + padded(bucket.length / ranks) : sum;
   }

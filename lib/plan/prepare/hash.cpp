@@ -14,8 +14,8 @@ namespace trainctl {
 
 namespace {
 
-/// Folds values in an order and a form that no machine changes: integers as 8 little-endian bytes,
-/// reals by their bits, strings with their length.
+/// Hashes values in an order and form that is equal on all machines: integers as 8 little-endian
+/// bytes, reals by their bits, strings with their length.
 class Digest {
  public:
   template <class T>
@@ -50,7 +50,7 @@ class Digest {
   void add(const DatasetSplit& split) { add(std::string_view(split.word), split.splits); }
   void add(const CpCommTypes& types) { add(types.layers); }
   void add(const NetworkLevels& levels) { add(levels.size()); }
-  /// Without groups nothing, so that such plans keep the hash that they had before there were any.
+  /// Adds nothing without groups, so that the hashes of such plans are unchanged.
   void add(const OptimizerGroups& groups) {
     for (const OptimizerGroup& group : groups) {
       add(group.match, group.type, group.lr_mult, group.wd_mult);
@@ -70,8 +70,8 @@ class Digest {
   std::uint64_t state_ = fnv_offset;
 };
 
-/// The kinds of a file that names some: what a model whose layers are alike has of them is among
-/// its own sizes.
+/// Adds the kinds of layers that a config names. For a single kind, its values are hashed among the
+/// sizes of the model.
 void add_kinds(Digest& digest, const ModelShape& m) {
   digest.add(m.kinds.size(), m.ropes.size());
   for (const LayerKind& kind : m.kinds) {
@@ -105,8 +105,8 @@ void add_model(Digest& digest, const ModelShape& m, const Config& config) {
   if (!config.model.layers.empty()) add_kinds(digest, m);
 }
 
-/// Adds keys to the digest only where they differ from the family's models without such keys, so
-/// that the digests of those models stay.
+/// Adds values only if they differ from the family's usual model, so that the digests of usual
+/// models are unchanged.
 void add_forms(Digest& digest, const ModelShape& m) {
   ModelConfig family;
   family.family = m.family;
@@ -133,7 +133,7 @@ void add_forms(Digest& digest, const ModelShape& m) {
   add("attention_cap", m.attention_cap, 0.0);
   for (std::size_t i = 0; i < m.kinds.size(); ++i) {
     const LayerKind& kind = m.kinds[i];
-    const std::string of = i == 0 ? "" : std::to_string(i);  // which kind: the usual is not added
+    const std::string of = i == 0 ? "" : std::to_string(i);  // number of the kind, except the first
     add(of + "window", kind.limits.window, std::int64_t{0});
     add(of + "chunk", kind.limits.chunk, std::int64_t{0});
     add(of + "temperature", kind.temperature, -1);
@@ -160,7 +160,7 @@ void add_sizes(Digest& digest, const Plan& plan) {
   const Mesh& mesh = plan.mesh;
   digest.add(mesh.tp, mesh.cp, mesh.dp, mesh.pp, mesh.etp, mesh.ep, mesh.edp);
   for (const Axis axis : mesh.order) digest.add(axis);
-  // Threads are among them: they decide the order of sums within a rank.
+  // Threads are included, since they determine the order of sums within a rank.
   digest.add(plan.compute, plan.micro_batch_size, plan.microbatches, plan.threads_per_rank);
   digest.add(plan.head_tokens);
   digest.add(plan.mode, plan.sequence_parallel, plan.group_size);
@@ -222,11 +222,11 @@ void add_stage(Digest& digest, const StagePlan& stage) {
   }
 }
 
-/// A setting that is not hashed as it is.
+/// A setting that is not hashed by its value.
 struct Exception {
-  // given: whether it is there; changed: where it is not the default; word: up to the first ':'
+  // given: whether it is set; changed: only if not the default; word: up to the first ':'
   enum class Hashed { nothing, given, changed, word };
-  std::string_view path;  // of a key, or of a section with all of its keys
+  std::string_view path;  // path of a key, or of a section with all keys
   Hashed hashed = Hashed::nothing;
   std::string_view reason;
 };
@@ -323,7 +323,7 @@ const Exception* find_exception(std::string_view path) {
   return nullptr;
 }
 
-/// The digest of the default of the value at `path`.
+/// The digest of the default value at `path`.
 std::uint64_t digest_of_default(const std::string& path) {
   static const auto states = [] {
     std::map<std::string, std::uint64_t, std::less<>> all;
@@ -341,10 +341,10 @@ std::uint64_t digest_of_default(const std::string& path) {
   return states.find(path)->second;
 }
 
-/// Adds every setting.
+/// Adds every setting, except as `exceptions` says.
 struct SettingsDigest {
   Digest& digest;
-  bool has_muon;  // false: all of its keys are defaults, and plans keep the hash from before them
+  bool has_muon;  // false = all keys are defaults and are left out of the hash
 
   template <class Value>
   void operator()(const std::string& path, const Value& value, const Field&) {
@@ -362,7 +362,7 @@ struct SettingsDigest {
     digest.add(sources.size());
     for (const DataSource& source : sources) visit_values(source, *this, path + ".");
   }
-  // `exceptions` says why it is not here.
+  // In `exceptions`: add_kinds() hashes the layers.
   void operator()(const std::string&, const std::vector<LayerEntry>&, const Field&) {}
 
  private:
@@ -374,7 +374,7 @@ struct SettingsDigest {
   template <class Value>
   void add_given(const Value&) {}  // always given
 
-  /// With its path, so that two of them cannot be taken for each other.
+  /// Adds the value with its path, so that two settings cannot be confused.
   template <class Value>
   void add_changed(const std::string& path, const Value& value) {
     Digest alone;

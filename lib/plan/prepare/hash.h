@@ -1,4 +1,4 @@
-// The hash by which ranks compare their plans before the first step.
+// The hash with which ranks compare their plans before the first step.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace trainctl {
 
-/// FNV-1a over everything that ranks must agree on: sizes, table rows, actions, and every setting
-/// but those of a named list, such as paths, messages and deadlines.
+/// FNV-1a over everything on which ranks must agree: sizes, table rows, actions, and all settings
+/// except listed ones, such as paths, messages and deadlines.
 std::uint64_t plan_hash(const Plan& plan, const Config& config);
 
 }  // namespace trainctl

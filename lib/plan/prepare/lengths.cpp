@@ -19,7 +19,7 @@ std::int64_t divided_up(std::int64_t value, std::int64_t by) {
   return value / by + (value % by == 0 ? 0 : 1);
 }
 
-/// "512 of them".
+/// A number with its unit: "512 done".
 std::string number_of(std::int64_t count, const char* what) {
   return std::to_string(count) + " " + what;
 }
@@ -63,7 +63,7 @@ class Lengths {
            "micro_batch_size x micro_batch_num x data_parallel (" + std::to_string(mesh.dp) + ")");
   }
 
-  /// The total steps with this number of sequences more than those that are done.
+  /// The total number of steps when `sequences` more are read than already done.
   std::int64_t steps_after(std::int64_t sequences) const {
     return steps_with(ramp_, done_.samples + std::max<std::int64_t>(0, sequences));
   }
@@ -71,7 +71,7 @@ class Lengths {
     return steps_after(
         divided_up(std::max<std::int64_t>(0, tokens - done_.positions), config_.model.seq_length));
   }
-  /// The sequences of these passes over `windows_`, which must be known.
+  /// The number of sequences left of `passes` over `windows_`, which must be known.
   std::int64_t sequences_of(double passes) const {
     const double all = std::min(passes * static_cast<double>(*windows_), max_steps);
     return static_cast<std::int64_t>(std::ceil(all - static_cast<double>(done_.windows) - 1e-9));
@@ -122,20 +122,20 @@ class Lengths {
                  std::max<std::int64_t>(1, steps_after(sequences)));
   }
 
-  /// Some batch is not global_batch_size.
+  /// Whether some batch size differs from global_batch_size.
   bool rounds() const {
     return ramp_.size() > 1 || ramp_.front().batch != config_.train.global_batch_size;
   }
 
-  /// The text of an arithmetic that gives a number of sequences.
+  /// The arithmetic by which a number of sequences gives steps, as text.
   std::string in_ramp(std::int64_t samples) const {
     return " = " + std::to_string(samples) + " sequences, in batches of " +
            std::to_string(ramp_.front().batch) +
            (ramp_.size() > 1 ? " to " + std::to_string(ramp_.back().batch) : "") + ", rounded up,";
   }
 
-  /// The steps that the run would have with its present batches if it were asked for what it was
-  /// asked for before; none where that is not known.
+  /// The number of steps with the present batches for the length that an earlier session asked for;
+  /// nullopt if unknown.
   std::optional<std::int64_t> steps_of(const RunLength& asked) const {
     if (asked.tokens) return steps_for_tokens(*asked.tokens);
     if (asked.epochs && windows_)
@@ -143,8 +143,8 @@ class Lengths {
     return std::nullopt;
   }
 
-  /// The rest of the schedules takes the steps that the rest of the run takes. Where the run is
-  /// asked for more or less, the schedules grow or shrink by steps of their present pace.
+  /// The pace through the schedules: their rest takes the remaining steps of the run. If the run is
+  /// extended or shortened, the schedules grow or shrink by steps of the present pace.
   SchedulePace pace_of(const RunLength& now) const {
     const std::int64_t steps = config_.train.steps;
     if (done_.steps == 0) return {.end = steps};
@@ -176,7 +176,7 @@ class Lengths {
     return pace;
   }
 
-  /// `path` asks for that many steps.
+  /// Sets train.steps, or checks it, for the key `path` that gives `steps` steps.
   void settle_steps(const std::string& path, const std::string& value, const std::string& way,
                     std::int64_t steps) {
     TrainConfig& train = config_.train;
@@ -192,7 +192,7 @@ class Lengths {
     }
   }
 
-  /// `steps`: of the whole schedule.
+  /// `steps`: length of the whole schedule.
   void settle_warmup(std::int64_t steps) {
     LrScheduleConfig& schedule = config_.lr_schedule;
     if (!schedule.warmup_ratio || steps <= 0) return;
@@ -203,7 +203,7 @@ class Lengths {
     const std::string arithmetic =
         named("lr_schedule.warmup_ratio", number(*schedule.warmup_ratio)) + " x " +
         named("train.steps", steps) + " = " + std::to_string(warmup);
-    // A written configuration has each key, also where the ratio alone was given.
+    // A dumped configuration has every key, also if only the ratio was given.
     if (!check_.given("lr_schedule.warmup_steps") || schedule.warmup_steps == 0) {
       schedule.warmup_steps = warmup;
       record("lr_schedule.warmup_steps", "lr_schedule.warmup_ratio", arithmetic);
@@ -213,12 +213,12 @@ class Lengths {
     }
   }
 
-  /// A run that is shorter than the phases of its schedule, as a trial is, gets shorter ones. Where
-  /// decay_steps is given, the schedule has its own length. `steps`: of the whole schedule.
+  /// Shortens the phases of the schedule for a run that is shorter, such as a trial. With
+  /// decay_steps, the schedule has its own length. `steps`: length of the whole schedule.
   void shorten_phases(std::int64_t steps) {
     LrScheduleConfig& schedule = config_.lr_schedule;
     if (schedule.decay_steps || steps <= 0) return;
-    // A resumed run with other batches goes through its schedule at another pace.
+    // A resumed run with other batches passes through its schedule at another pace.
     const std::string limit =
         (steps == config_.train.steps ? "train.steps (" : "the schedule's steps (") +
         std::to_string(steps) + ")";
@@ -241,7 +241,7 @@ class Lengths {
     record(path, path, "shortened for " + limit);
   }
 
-  /// Another error hides the number: it is set so high that rules about steps have nothing to say.
+  /// Another error hides the number of steps, so it is set too high for any rule to fail.
   void assume_steps() {
     if (config_.train.steps == 0) config_.train.steps = assumed_steps;
   }
@@ -252,7 +252,7 @@ class Lengths {
     sources_.record(path, place);
   }
 
-  /// A --set option wins over the file, in whatever form.
+  /// A --set option overrides the file, in either form.
   void differ(const std::string& path, std::int64_t& given, const std::string& from,
               const std::string& arithmetic, std::int64_t wanted) {
     const bool first = sources_.find(path).origin == Place::Origin::set_option;
@@ -274,7 +274,7 @@ class Lengths {
   Config& config_;
   SourceMap& sources_;
   Check check_;
-  bool has_errors_;  // so the data was not counted
+  bool has_errors_;  // then the data was not counted
   const Progress& done_;
   std::optional<std::int64_t> windows_;
   std::vector<RampPart> ramp_;

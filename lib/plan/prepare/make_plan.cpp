@@ -26,9 +26,9 @@ namespace trainctl {
 
 namespace {
 
-/// Proves the rows of all stages against each other, and gives the bubble. Replicas run the same
-/// rows, and so do the ranks that share layers, so two of each stand for all. What is to run on
-/// devices must also end there, where queues are stricter.
+/// Proves the rows of all stages together and returns the bubble. Replicas have equal rows, as do
+/// ranks that share layers, so two of each are enough. For devices, the proof is repeated with
+/// their stricter queues.
 double prove(const Plan& plan, SimulationInput simulation) {
   simulation.cost = [layers = plan.model.layers](const RankRows&, const Action& action) {
     return layer_cost(action, layers);
@@ -82,7 +82,7 @@ DType dtype_of(ComputeType type) {
   return DType::f16;
 }
 
-/// One stage sends nothing.
+/// Sets how stages exchange messages; one stage has none.
 void set_messages(Plan& plan, const PipelineConfig& pipeline, std::int64_t chunks) {
   plan.message_dtype = plan.compute;
   if (plan.mesh.pp == 1) return;
@@ -91,7 +91,7 @@ void set_messages(Plan& plan, const PipelineConfig& pipeline, std::int64_t chunk
   const ScheduleTraits& traits = traits_of(pipeline.scheduler);
   const bool in_batches = traits.batches && (chunks == 1 || !traits.apart);
   const bool batched = pipeline.batch_p2p_comm.value_or(!pipeline.overlap_p2p_comm && in_batches);
-  // A ring exchange is a batch, whatever the keys for single messages say (Megatron-Core).
+  // A ring exchange is a batch, regardless of the keys for single messages (Megatron-Core).
   const bool ring = pipeline.use_ring_exchange_p2p;
   plan.messages = {.mode = ring || batched             ? MessageMode::batched
                            : pipeline.overlap_p2p_comm ? MessageMode::overlapped
@@ -100,7 +100,7 @@ void set_messages(Plan& plan, const PipelineConfig& pipeline, std::int64_t chunk
                    .casts = plan.message_dtype != plan.compute};
 }
 
-/// Without `mode` looking at an option its default holds.
+/// An option that `mode` ignores has its default.
 void set_data_rules(Plan& plan, const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   const bool looks = mode_splits_model(plan.mode);
@@ -186,8 +186,8 @@ BucketInput bucket_input(const Plan& plan, int stage, const Config& config) {
   return input;
 }
 
-/// The deferral of the head's weight gradient; empty where the stage has no head or W follows its
-/// own backward at once.
+/// The deferral of the head's weight gradient; empty if the stage has no head or nothing is
+/// deferred.
 Deferral deferral_of(const Plan& plan, const StagePlan& rows, const PipelineConfig& pipeline) {
   const int head = head_unit(plan.model.layers);
   const bool defers = pipeline.defer_embedding_wgrad_compute && plan.mesh.pp > 1;
@@ -206,7 +206,7 @@ void set_schedule(Plan& plan, int stage, const Config& config) {
   rows.slots = peak_microbatches(rows.schedule);
 }
 
-/// A stage whose rows are not refined yet.
+/// Adds a stage whose rows are not refined yet.
 void add_stage(Plan& plan, int stage, const Config& config) {
   StagePlan& rows = plan.stages.emplace_back();
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
@@ -226,8 +226,8 @@ void add_stage(Plan& plan, int stage, const Config& config) {
   rows.forms = given_forms(plan, stage, config.recompute, config.offload);
 }
 
-/// Sets the forward schedule. A gathered weight stays for one use: the slots of a step are sure to
-/// have room for that.
+/// Sets the forward schedule. A gathered weight is kept for one use, for which the slots of a step
+/// have enough space.
 void set_forward(Plan& plan, int stage) {
   StagePlan& rows = at(plan.stages, stage);
   const ScheduleInput input = forward_input(plan, stage);
@@ -246,7 +246,7 @@ void estimate_stages(Plan& plan, const Config& config) {
   }
 }
 
-/// Estimates the figures that follow from the rows and tables of all stages.
+/// Estimates the costs that follow from the rows and tables of all stages.
 void estimate(Plan& plan, const Config& config) {
   estimate_stages(plan, config);
   plan.flops = estimate_flops(plan.model, plan.tokens_per_step());
@@ -259,8 +259,8 @@ void estimate(Plan& plan, const Config& config) {
   }
 }
 
-/// The plan with fewer micro-batches. Parameters, gradients and the repeated parts of each layer
-/// stay where and as they are.
+/// The plan with fewer micro-batches. Places of parameters and gradients, and the recomputed parts
+/// of each layer, stay the same.
 Plan with_microbatches(const Plan& full, std::int64_t microbatches, const Config& config) {
   Plan plan = full;
   plan.smaller.clear();
@@ -276,7 +276,7 @@ Plan with_microbatches(const Plan& full, std::int64_t microbatches, const Config
   return plan;
 }
 
-/// The plans of a ramp's smaller batches.
+/// Adds the plans for the smaller batches of a ramp.
 void add_smaller(Plan& plan, const Config& config) {
   std::vector<Plan> smaller;
   for (const RampPart& part : plan.ramp) {
@@ -288,7 +288,7 @@ void add_smaller(Plan& plan, const Config& config) {
   plan.smaller = std::move(smaller);
 }
 
-/// The sizes and the layers of each stage; none where a rule is broken.
+/// A plan with the sizes and the layers of each stage; nullopt if a rule is broken.
 std::optional<Plan> begin_plan(const Config& config, const Site& site, const SourceMap& sources,
                                Diagnostics& diagnostics) {
   require(site.world_size >= 1 && site.world_size <= (std::int64_t{1} << 24), ExitCode::usage,
@@ -304,11 +304,11 @@ std::optional<Plan> begin_plan(const Config& config, const Site& site, const Sou
 
 }  // namespace
 
-// The faults of a plan as a whole: no single key shows them.
+// Checks of a whole plan for faults that no single key causes.
 
 namespace {
 
-/// "data parallel (2 ranks)": what some stage's gradients are summed over; empty: nothing.
+/// A sum of gradients over ranks, if some stage has one: "data parallel (2 ranks)"; else empty.
 std::string sums_of(const Plan& plan) {
   for (const StagePlan& stage : plan.stages) {
     for (const CollectiveUse& use : stage.communication) {
@@ -321,8 +321,8 @@ std::string sums_of(const Plan& plan) {
   return "";
 }
 
-/// Error "unfinished-gradients" where hooks.finalize_model_grads is false, but gradients are
-/// shared.
+/// Reports error "unfinished-gradients" if hooks.finalize_model_grads is false although gradients
+/// are shared.
 void check_finalizing(const Plan& plan, const Config& config, const SourceMap& sources,
                       Diagnostics& diagnostics) {
   if (config.hooks.finalize_model_grads) return;
@@ -336,7 +336,7 @@ void check_finalizing(const Plan& plan, const Config& config, const SourceMap& s
                    "set finalize_model_grads to true", sources.find(path)});
 }
 
-/// Warning "device-memory" where a rank needs more of its CUDA device than cluster.device_memory.
+/// Warns "device-memory" if a rank needs more of its CUDA device than cluster.device_memory.
 void check_device_memory(const Plan& plan, const Config& config, const SourceMap& sources,
                          Diagnostics& diagnostics) {
   const bool given = config.cluster.device_memory.has_value();
@@ -364,12 +364,12 @@ void check_device_memory(const Plan& plan, const Config& config, const SourceMap
                    sources.find(path)});
 }
 
-/// Error "device-queues" where a rank has more streams on its CUDA device than the device has
-/// queues: then a rank could wait for ever, unless ranks share devices. A warning where other
-/// software is compared.
+/// Reports error "device-queues" if a rank has more streams on its CUDA device than the device has
+/// queues, so that it might wait forever; not if ranks share devices. Only warns if other software
+/// is compared.
 void check_device_queues(const Plan& plan, const Config& config, const SourceMap& sources,
                          Diagnostics& diagnostics) {
-  // Where ranks share devices, nothing on a device waits for what is enqueued later.
+  // If ranks share devices, no device work waits for work that is enqueued later.
   if (plan.device != DeviceKind::cuda) return;
   if (plan.share_devices == DeviceSharing::without_nccl) return;
   DeviceStreams most;
@@ -430,7 +430,7 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
   prove(plan);
   add_smaller(plan, config);
   estimate(plan, config);
-  // The memory is that of the run.
+  // The memory is planned for the largest batch of the run.
   for (Plan& smaller : plan.smaller) {
     for (int stage = 0; stage < plan.map.stages; ++stage) {
       at(smaller.stages, stage).memory = at(plan.stages, stage).memory;

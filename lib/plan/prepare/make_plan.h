@@ -1,4 +1,4 @@
-// From a configuration and the machine to a plan, with everything that is wrong with the two.
+// Makes a plan from a configuration and the machine, and reports all errors that they have.
 #pragma once
 
 #include "config/report/diagnostics.h"
@@ -8,17 +8,17 @@
 
 namespace trainctl {
 
-/// Checks every rule across fields, adding to `diagnostics` with positions from `sources`. The plan
-/// is usable only if `diagnostics` then has no errors; otherwise it is empty. Throws
-/// Error{internal} if the schedule breaks its own rules.
+/// Checks every rule across fields and adds findings to `diagnostics`, with positions from
+/// `sources`. The plan is empty if `diagnostics` then has errors. Throws Error{internal} if the
+/// schedule breaks its own rules.
 Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
                Diagnostics& diagnostics);
 
-// Layouts that a search compares, before it plans one of them.
+// Drafts of layouts, which a search compares before it plans one of them.
 
-/// The part of a plan that tells how long a step takes where nothing is recomputed: tables and
-/// refined rows of each stage, and its memory without activations. They have no places, and no row
-/// is proven. recompute.select auto must be off. Refuses what the rules between fields refuse.
+/// The parts of a plan that give the time of a step without recomputation: tables and refined rows
+/// of each stage, and memory without activations. Activations are not placed, rows not proven.
+/// recompute.select auto must be off. Reports errors for broken rules between fields.
 Plan draft_plan(const Config& config, const Site& site, const SourceMap& sources,
                 Diagnostics& diagnostics);
 

@@ -18,21 +18,21 @@ namespace trainctl {
 
 namespace {
 
-/// A form that a layer may have.
+/// A possible form of a layer.
 struct Option {
   BlockForm form;
   FormBytes bytes;
-  double seconds = 0;      // of its R, and of copies that nothing hides
-  std::int64_t works = 0;  // bytes.once, and the second buffer
+  double seconds = 0;      // seconds of R and of host copies that do not overlap
+  std::int64_t works = 0;  // bytes.once and, with double buffering, the second buffer
 };
 
-/// Whether `one` is at least as good as `other` in everything.
+/// Whether `one` is at least as good as `other` in all respects.
 bool beats(const Option& one, const Option& other) {
   return one.bytes.kept <= other.bytes.kept && one.works <= other.works &&
          one.bytes.on_host <= other.bytes.on_host && one.seconds <= other.seconds;
 }
 
-/// The plan, stage and prices by which forms of a stage's layers are compared.
+/// The plan, stage and prices for comparing forms of a stage's layers.
 struct Setting {
   const Plan& plan;
   int stage;
@@ -52,8 +52,8 @@ PassSeconds passes_of(const Setting& setting, int unit) {
   return {of(ActionKind::forward), of(ActionKind::backward_input), of(ActionKind::backward_weight)};
 }
 
-/// The part of the copies of a layer on the host that the passes of another layer do not hide: all
-/// of it with one buffer.
+/// Seconds of a layer's host copies that do not overlap with passes of another layer; with one
+/// buffer, all of it.
 double exposed_copies(const Setting& setting, const Option& option, const PassSeconds& passes) {
   const double copy =
       2 * static_cast<double>(option.bytes.on_host) / setting.rates.memory_bandwidth;
@@ -62,8 +62,8 @@ double exposed_copies(const Setting& setting, const Option& option, const PassSe
          std::max(0.0, copy - (passes.input + passes.weight));
 }
 
-/// All sets of parts but those that another beats, in the order of their seconds. What is kept is
-/// on the device or `on_host`.
+/// All sets of recomputed parts that no other set beats, sorted by seconds. Kept activations are on
+/// the device or `on_host`.
 std::vector<Option> options_of(const Setting& setting, int unit, bool on_host) {
   const auto& [plan, stage, config, rates] = setting;
   const PassSeconds passes = on_host ? passes_of(setting, unit) : PassSeconds{};
@@ -71,7 +71,7 @@ std::vector<Option> options_of(const Setting& setting, int unit, bool on_host) {
   for (int parts = 0; parts <= all_parts; ++parts) {
     Option option;
     option.form = form_with(plan, config.recompute, static_cast<std::uint8_t>(parts));
-    if (option.form.repeated != parts) continue;  // keeps what collectives give
+    if (option.form.repeated != parts) continue;  // the form keeps results of collectives
     option.form.on_host = on_host;
     option.bytes = form_bytes(plan, stage, unit, option.form);
     option.seconds = price_repeat(plan, stage, unit, option.form, rates).whole();
@@ -90,16 +90,16 @@ std::vector<Option> options_of(const Setting& setting, int unit, bool on_host) {
   return best;
 }
 
-/// A choice for some blocks of a stage, the last of which has been added last.
+/// A choice of options for consecutive blocks of a stage.
 struct Choice {
-  std::int64_t kept = 0;  // bytes at the peak, where these blocks keep them
-  double seconds = 0;     // of one micro-batch
-  int before = -1;        // of the blocks before the last one: its place in their list
-  int option = 0;         // of the last one
+  std::int64_t kept = 0;  // bytes that these blocks keep at the peak
+  double seconds = 0;     // seconds for one micro-batch
+  int before = -1;        // index of the choice for the other blocks
+  int option = 0;         // option of the block added last
 };
 using Choices = std::vector<Choice>;
 
-/// Choices for one more block, without those that another beats, of those that `counts`.
+/// The choices with one more block that no other beats and for which `counts` is true.
 Choices extend(const Choices& choices, const std::vector<Option>& options,
                std::int64_t FormBytes::*bytes, std::int64_t microbatches, const auto& counts) {
   Choices all;
@@ -121,33 +121,32 @@ Choices extend(const Choices& choices, const std::vector<Option>& options,
   return best;
 }
 
-/// Bytes of a rank.
+/// Bytes that a rank needs.
 struct Needs {
   std::int64_t device = 0, host = 0;
 };
 
-/// Forms for all blocks of a stage, and what is known of them before they are laid out.
+/// Forms for all blocks of a stage, with estimates before they are laid out.
 struct Candidate {
-  std::int64_t bytes = 0;  // of the device, at least
+  std::int64_t bytes = 0;  // lower bound on the device
   std::int64_t host = 0;
   double seconds = 0;
   StageForms forms;
-  /// The order in which candidates are preferred.
+  /// The order of preference of candidates, lowest first.
   auto rank() const { return std::tuple(seconds, host, bytes); }
 };
 
-/// The options of each block that stands for others that cost alike; the others have none of their
-/// own.
+/// The options of each block that stands for all blocks of equal cost; empty for the other blocks.
 using Options = std::vector<std::vector<Option>>;
 
-/// Options of each block, and all choices among them.
+/// Options of each block, and the choices among them.
 struct ChoiceTable {
   Options options;
-  std::vector<Choices> after;  // of block n and the ones after it
+  std::vector<Choices> after;  // choices for block n and later ones
 };
 
-/// The forms that the blocks of a stage may have where none of them needs more than `works` while
-/// it runs, and the least time with which the first of them keep no more than some bytes.
+/// The options of a stage's blocks that need at most `works` bytes during a pass, and the least
+/// seconds with which the first blocks keep at most a number of bytes.
 class Scope {
  public:
   Scope(Options options, std::int64_t works, const std::vector<std::size_t>& like,
@@ -170,21 +169,21 @@ class Scope {
   const Options& options() const { return options_; }
   std::int64_t works() const { return works_; }
   std::size_t blocks() const { return like_.size(); }
-  /// The least seconds of the first `blocks`, which keep at most `bytes`; infinite where they
-  /// cannot.
+  /// The least seconds of the first `blocks` blocks that keep at most `bytes`; infinite if
+  /// impossible.
   double seconds(std::size_t blocks, std::int64_t bytes) const {
     const Before& all = before_[blocks];
     return all.seconds + all.savings.seconds(all.kept - bytes);
   }
 
-  /// An option for each block.
+  /// One option for each block.
   struct Rounded {
     std::vector<int> options;
     std::int64_t kept = 0;
     double seconds = 0;
     bool leanest = false;
   };
-  /// Whole steps, the cheapest first, until the blocks keep at most `bytes`.
+  /// Takes whole steps, cheapest first, until the blocks keep at most `bytes`.
   Rounded rounded(std::int64_t bytes) const {
     const Before& all = before_.back();
     Rounded made{.options = {}, .kept = all.kept, .seconds = all.seconds};
@@ -204,7 +203,7 @@ class Scope {
   }
 
  private:
-  /// The sums over some first blocks, in the forms that take least.
+  /// Sums over the first blocks, in their fastest forms, and the possible savings.
   struct Before {
     std::int64_t kept = 0;
     double seconds = 0;
@@ -222,26 +221,26 @@ class Scope {
   Options options_;
   std::int64_t works_;
   std::vector<std::size_t> like_;
-  std::vector<std::vector<FormPoint>> hulls_;  // of the blocks that stand for others
-  std::vector<Before> before_;                 // by the number of blocks
+  std::vector<std::vector<FormPoint>> hulls_;  // of blocks that stand for others of equal cost
+  std::vector<Before> before_;                 // by number of blocks
 };
 
-/// The choices for all blocks of a scope that are worth sizing.
+/// Limits for choices of all blocks of a scope that are worth sizing.
 struct Window {
   const Scope& scope;
-  std::int64_t kept = 0;  // at most
-  double seconds = 0;     // at most
-  /// Whether choices for the blocks from `first` on may become one of them.
+  std::int64_t kept = 0;  // limit of seconds
+  double seconds = 0;     // limit of seconds
+  /// Whether a choice for the blocks from `first` on can be completed within the limits.
   bool holds(std::size_t first, const Choice& one) const {
     return one.seconds + scope.seconds(first, kept - one.kept) <= seconds;
   }
 };
 
-/// Candidates with the same forms of the first blocks, which are on the host, in the order of their
-/// seconds: each keeps less on the device than the one before.
+/// Candidates with equal forms of the first blocks, which are on the host. They are sorted by
+/// seconds, and each keeps less on the device than the one before.
 struct CandidateList {
-  Candidate start;        // of the first blocks, with the most that one of them needs once
-  std::size_t first = 0;  // of the other blocks
+  Candidate start;        // forms of the first blocks; bytes: largest need of one
+  std::size_t first = 0;  // index of the first other block
   const ChoiceTable* table = nullptr;
   const Choices& choices() const { return at(table->after, first); }
 };
@@ -269,7 +268,7 @@ class StagePick {
   bool has_blocks() const { return !blocks_.empty(); }
   bool picks_host() const { return picks_host_; }
 
-  /// For every limit of what a layer needs while it runs, with all of it on the device.
+  /// A scope for each limit of the bytes of a layer's pass, with all layers on the device.
   std::vector<Scope> scopes() const {
     std::set<std::int64_t> limits;
     add_values(
@@ -284,7 +283,7 @@ class StagePick {
     return all;
   }
 
-  /// All candidates in the window; none: there are none.
+  /// All candidates in the window; nullopt if there are none.
   std::optional<CandidateList> list(const Window& window) {
     CandidateList list;
     list.table = &tables_.emplace_back();
@@ -297,7 +296,7 @@ class StagePick {
     return list;
   }
 
-  /// With an option of the scope for each block.
+  /// The candidate with an option of the scope for each block.
   Candidate candidate(const Scope& scope, const Scope::Rounded& chosen) const {
     Candidate candidate{.bytes = 0, .host = 0, .seconds = chosen.seconds, .forms = {}};
     for (std::size_t block = 0; block < blocks_.size(); ++block) {
@@ -308,7 +307,7 @@ class StagePick {
     return candidate;
   }
 
-  /// With some first blocks on the host: for every limit of what a layer needs while it runs.
+  /// Lists with some first blocks on the host, for each limit of the bytes during a pass.
   std::vector<CandidateList> host_lists() {
     std::set<std::int64_t> limits;
     add_values(
@@ -320,7 +319,7 @@ class StagePick {
       const auto small = [&](const Option& option) { return option.works <= works; };
       add_lists(within(options_, small), within(host_options_, small), all);
     }
-    // The recomputed parts of layers on the host may lie where others have theirs.
+    // Recomputed parts of layers on the host may share memory with those of other layers.
     limits.clear();
     add_values(
         host_options_, [](const Option& option) { return option.bytes.on_host; }, limits);
@@ -344,14 +343,14 @@ class StagePick {
     return candidate;
   }
 
-  /// The memory that a rank with these forms needs.
+  /// The memory that a rank needs with these forms.
   Needs needs(const StageForms& forms) const {
     const SlotBytes slots = bytes_.of(forms);
     const Needs most = fixed();
     return {most.device + slots.device, most.host + slots.host};
   }
 
-  /// The stage with these forms.
+  /// The stage laid out with these forms.
   StagePlan laid_out(const StageForms& forms) const {
     StagePlan laid = rows_;
     laid.forms = forms;
@@ -359,7 +358,7 @@ class StagePick {
     return laid;
   }
 
-  /// The memory that a rank needs at least, since no form changes it.
+  /// The part of a rank's memory that does not depend on forms.
   Needs fixed() const {
     const ActivationSlots& slots = rows_.activation_slots;
     const MemoryEstimate& memory = rows_.memory;
@@ -377,7 +376,7 @@ class StagePick {
   std::int64_t host_limit() const {
     return static_cast<std::int64_t>(*setting_.config.offload.memory_limit * (1 << 30));
   }
-  /// How many blocks may be on the host: the first ones, of which most micro-batches are in flight.
+  /// How many blocks may be on the host: the first ones, with the most micro-batches in flight.
   std::size_t max_on_host() const {
     const auto layers = setting_.config.offload.num_layers;
     return static_cast<std::size_t>(
@@ -409,7 +408,7 @@ class StagePick {
     return some;
   }
 
-  /// Dynamic programming over the blocks, of what `counts` for the blocks from a number on.
+  /// Dynamic programming over the blocks, last first; counts(n, choice) filters those from n on.
   std::vector<Choices> choices_after(const Options& options, const auto& counts) const {
     std::vector<Choices> after(blocks_.size() + 1);
     after.back() = {Choice{}};
@@ -420,8 +419,8 @@ class StagePick {
     return after;
   }
 
-  /// For every number of first blocks on the host the fastest forms of these that fit there, and
-  /// all choices for the others.
+  /// For every number of first blocks on the host: a list with their fastest forms that fit there,
+  /// and all choices for the others.
   void add_lists(Options options, const Options& host_options, std::vector<CandidateList>& all) {
     ChoiceTable& table = tables_.emplace_back();
     const auto any = [](std::size_t, const Choice&) { return true; };
@@ -430,7 +429,7 @@ class StagePick {
     table.options = std::move(options);
     whole.table = &table;
     all.push_back(whole);
-    std::vector<Choices> before{{Choice{}}};  // of the first n blocks
+    std::vector<Choices> before{{Choice{}}};  // choices by number of first blocks
     for (std::size_t n = 0; n < max_on_host(); ++n) {
       before.push_back(extend(before.back(), of_block(host_options, n), &FormBytes::on_host,
                               kept_[n], [](const Choice&) { return true; }));
@@ -451,7 +450,7 @@ class StagePick {
     }
   }
 
-  /// An option of a block that lies where the stage's forms say.
+  /// Adds an option of a block, which is on the host if the stage's forms say so.
   void take(std::size_t block, Option option, Candidate& candidate) const {
     option.form.on_host = rows_.forms.on_host(blocks_[block]);
     put(option, blocks_[block], candidate);
@@ -459,8 +458,7 @@ class StagePick {
   }
   static void put(const Option& option, int unit, Candidate& candidate) {
     candidate.forms.usual[unit] = option.form;
-    // An activation that returns from the host may take the place of those that layers above it
-    // kept.
+    // A reloaded activation may use the memory of freed activations of later layers.
     if (!option.form.on_host) candidate.bytes = std::max(candidate.bytes, option.bytes.once);
   }
 
@@ -469,14 +467,14 @@ class StagePick {
   std::vector<int> blocks_;
   StageBytes bytes_;
   bool picks_host_;
-  std::vector<std::size_t> like_;  // by block: the first that costs alike
+  std::vector<std::size_t> like_;  // by block: the first block of equal cost
   Options options_, host_options_;
-  std::deque<ChoiceTable> tables_;  // which lists point to
-  std::vector<std::int64_t> kept_;  // by block: micro-batches at the fullest moment
+  std::deque<ChoiceTable> tables_;  // tables that lists point to
+  std::vector<std::int64_t> kept_;  // by block: micro-batches kept at the fullest moment
 };
 
-/// The fastest candidate of a stage that fits, of lists in which each candidate needs less than the
-/// one before: sized are those near the first that fits, which the bytes of the ones before tell.
+/// Finds the fastest candidate of a stage that fits. Each candidate of a list needs less than the
+/// one before, so only candidates near the first fitting one are sized; their needs predict it.
 class FormSearch {
  public:
   FormSearch(StagePick& pick, const StagePlan& rows, std::int64_t limit)
@@ -499,22 +497,22 @@ class FormSearch {
 
   bool fits() const { return best_.has_value(); }
   StagePlan take() const { return pick_.laid_out(best_->forms); }
-  /// Bytes of the leanest candidate that was sized, and those that no form changes.
+  /// Bytes of the smallest sized candidate; fixed(): the part that no form changes.
   std::int64_t least() const { return min_; }
   std::int64_t fixed() const { return fixed_; }
 
  private:
-  static constexpr double equal = 1 + 1e-9;  // sums in another order
+  static constexpr double equal = 1 + 1e-9;  // tolerance for sums in another order
 
   void search_all(std::vector<CandidateList> lists) {
-    // The list that may have the fastest comes first, so that others need not be looked at.
+    // Lists with possibly fast candidates come first, so that other lists may be skipped.
     std::ranges::stable_sort(lists, {}, [this](const CandidateList& list) {
       return seconds_of(list, first_within(list, 0, 0));
     });
     for (const CandidateList& list : lists) search(list);
   }
 
-  /// Finds first a candidate of each scope that fits, so that only choices near it are made.
+  /// First finds a fitting candidate of each scope, so that only choices near it are computed.
   void search_all(std::vector<Scope> scopes) {
     const auto least = [this](const Scope& scope) {
       return scope.seconds(scope.blocks(), limit_ - fixed_);
@@ -522,8 +520,8 @@ class FormSearch {
     std::ranges::stable_sort(scopes, {}, least);
     for (const Scope& scope : scopes) {
       if ((rounded_ && least(scope) > rounded_->seconds) || !round(scope)) continue;
-      // Others of the scope need this much in addition to what they keep, without its largest
-      // layer.
+      // Other candidates of the scope need this in addition to their kept bytes and the bytes of
+      // its largest layer.
       const std::int64_t beside = std::max<std::int64_t>(0, more_ - scope.works());
       const auto list = pick_.list({scope, limit_ - fixed_ - beside, rounded_->seconds * equal});
       if (list) search(*list);
@@ -532,8 +530,7 @@ class FormSearch {
     if (!best_ || rounded_->seconds * equal < best_->seconds) best_ = rounded_;
   }
 
-  /// Whether whole steps along the hulls of a scope lead to a candidate that fits; the fastest of
-  /// all scopes is kept.
+  /// Whether whole steps along the hulls of a scope lead to a fitting candidate; keeps the fastest.
   bool round(const Scope& scope) {
     std::int64_t most = limit_ - fixed_ - more_;
     while (true) {
@@ -551,8 +548,8 @@ class FormSearch {
   static double seconds_of(const CandidateList& list, std::size_t number) {
     return list.start.seconds + list.choices()[number].seconds;
   }
-  /// The first candidate from `low` on that fits if it needs `more` than what it keeps; the last
-  /// one where none does.
+  /// The first candidate from `low` on that fits if it needs `more` bytes than it keeps; the last
+  /// one if none does.
   std::size_t first_within(const CandidateList& list, std::size_t low, std::int64_t more) const {
     const Choices& choices = list.choices();
     const auto found =
@@ -580,7 +577,7 @@ class FormSearch {
     if (!best_ || candidate.rank() < best_->rank()) best_ = candidate;
     return true;
   }
-  /// Candidates of several lists may have the same forms: they are sized once.
+  /// Sizes a candidate; equal forms from several lists are sized once.
   bool fits(const Candidate& candidate, std::int64_t kept) {
     const auto [known, is_new] = known_.try_emplace(key_of(candidate.forms));
     if (is_new) known->second = pick_.needs(candidate.forms);
@@ -592,9 +589,9 @@ class FormSearch {
     return bytes <= limit_;
   }
 
-  /// Guesses the first that fits by what the candidate sized last needed. What fits nearly
-  /// always fits behind it too; as rows share memory there are exceptions, so some of the ones
-  /// before are asked as well.
+  /// Guesses the first fitting candidate from the needs of the last sized one. If a candidate fits,
+  /// later ones nearly always fit, with exceptions since rows share memory, so some earlier ones
+  /// are tried as well.
   void search(const CandidateList& list) {
     const std::size_t low = first_within(list, 0, 0);
     const std::size_t end = list.choices().size();
@@ -617,10 +614,10 @@ class FormSearch {
   StagePick& pick_;
   std::int64_t limit_, fixed_;
   std::int64_t min_ = 0;
-  std::int64_t more_ = 0;  // than what it keeps that the last candidate needed
+  std::int64_t more_ = 0;  // need of the last sized candidate beyond kept bytes
   std::optional<Candidate> best_;
-  std::optional<Candidate> rounded_;  // that fits, by round()
-  std::map<FormsKey, Needs> known_;   // of those that were sized
+  std::optional<Candidate> rounded_;  // fitting candidate from round()
+  std::map<FormsKey, Needs> known_;   // needs of sized forms
 };
 
 std::string mib(std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }

@@ -1,4 +1,4 @@
-// The forms of recompute.select auto: what each layer keeps so that a rank's memory suffices.
+// Picks forms for recompute.select auto: what each layer keeps such that a rank's memory suffices.
 #pragma once
 
 #include "config/report/diagnostics.h"
@@ -7,14 +7,13 @@
 
 namespace trainctl {
 
-/// For each stage the forms that take the least time among those with which a rank's memory, as
-/// MemoryEstimate::device, does not exceed recompute.memory_limit. The candidates of each layer are
-/// all sets of parts; the times and kept bytes of layers add up, so dynamic programming over the
-/// layers gives the choices that no other beats in both. They are laid out in the order of their
-/// times until one fits: what is allocated also depends on how rows share memory. Error
-/// "recompute-memory" with the arithmetic where none fits. With picks_host, also how many of the
-/// first layers of the stage are on the host, which has a limit of its own; the other limit is then
-/// that of the device.
+/// Picks for each stage the fastest forms with which a rank's memory (MemoryEstimate::device) is at
+/// most recompute.memory_limit. The candidates of each layer are all sets of parts. Times and kept
+/// bytes of layers are additive, so dynamic programming over the layers gives the choices that no
+/// other beats in both. Candidates are sized in the order of time until one fits, since allocation
+/// also depends on how rows share memory. Error "recompute-memory" with the arithmetic if none
+/// fits. With picks_host, also picks how many of the stage's first layers are on the host, which
+/// has its own limit; memory_limit is then that of the device.
 void pick_forms(Plan& plan, const Config& config, const SourceMap& sources,
                 Diagnostics& diagnostics);
 

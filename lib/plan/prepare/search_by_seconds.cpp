@@ -27,34 +27,34 @@ namespace {
 constexpr std::size_t max_planned = 200;
 constexpr std::size_t max_drafted = 2000;
 constexpr std::size_t max_bounded = 200000;
-// For the fastest layout of another number of ranks.
+// Limits of the search for the fastest layout with another number of ranks.
 constexpr std::size_t others_planned = 40;
 constexpr std::size_t others_drafted = 500;
-constexpr double reserve_gib = 4;  // of a device, for what is not planned
+constexpr double reserve_gib = 4;  // left free on a device for unplanned memory
 constexpr double bytes_of_gib = 1 << 30;
 
-/// Why a layout is refused: it is too large for the memory, a rule says it, or no plan of it can be
-/// made.
+/// The reason why a layout is refused: it exceeds the memory, a rule forbids it, or planning
+/// failed.
 enum class Refusal { none, memory, rule, failure };
 
-/// A layout that was drafted or planned.
+/// Figures of a layout that was drafted or planned.
 struct Priced {
   Refusal refusal = Refusal::none;
-  double seconds = 0;      // of a draft: at least
-  std::int64_t bytes = 0;  // the same; of a draft with picked forms those of the leanest forms
+  double seconds = 0;      // seconds of a step; a lower bound for a draft
+  std::int64_t bytes = 0;  // bytes of a rank; for a draft a lower bound, with the smallest forms
   bool fits() const { return refusal == Refusal::none; }
   bool is_legal() const { return fits() || refusal == Refusal::memory; }
 };
 
 enum class Step { bounded, drafted };
 
-/// A layout on its way; its bound grows with each step.
+/// A layout in the queue; its bound grows with each step.
 struct Open {
   SplitChoices layout;
   double bound = 0;
   Step step = Step::bounded;
-  std::size_t part = 0;    // whose next choices come after it
-  std::size_t number = 0;  // which orders equal bounds
+  std::size_t part = 0;    // part from which next choices are derived
+  std::size_t number = 0;  // order among equal bounds
 };
 struct IsLater {
   bool operator()(const Open& a, const Open& b) const {
@@ -68,14 +68,14 @@ struct Best {
   std::int64_t bytes = 0;
 };
 
-/// Layouts in the order of their bounds, and the best that was planned.
+/// Layouts in the order of their bounds, and the best one planned.
 struct Queue {
   std::priority_queue<Open, std::vector<Open>, IsLater> heap{};
-  std::vector<Open> mixed{};  // that come when those with one pair of words in a kind are decided
-  std::vector<Open> left{};   // that were given up before they were drafted
+  std::vector<Open> mixed{};  // mixed layouts, taken after all uniform ones
+  std::vector<Open> left{};   // layouts given up before they were drafted
   std::optional<Best> best{};
 
-  /// The least bound of those that are not decided; nullptr: there are none.
+  /// The undecided layout with the least bound, or nullptr.
   const Open* next() const {
     const auto first = std::ranges::min_element(left, {}, &Open::bound);
     if (first == left.end()) return heap.empty() ? nullptr : &heap.top();
@@ -87,7 +87,7 @@ struct Queue {
   }
 };
 
-/// Section cluster with the device whose prices are taken.
+/// Section cluster with the device that gives prices, which may be a default.
 ClusterConfig priced_cluster(const ClusterConfig& given, DeviceKind device) {
   ClusterConfig cluster = given;
   if (cluster.device) return cluster;
@@ -99,7 +99,7 @@ ClusterConfig priced_cluster(const ClusterConfig& given, DeviceKind device) {
   return cluster;
 }
 
-/// GiB of a rank; not above 0 where the device has no more than what is not planned.
+/// GiB of a rank; 0 or less if the device has at most the reserve.
 double device_limit(const Config& config, const Machine& machine) {
   return config.cluster.device_memory.value_or(machine.device.memory_gib - reserve_gib);
 }
@@ -146,7 +146,7 @@ class SecondsSearcher {
   }
 
  private:
-  /// The layout that needs the least memory among those that are too large.
+  /// A layout that is too large; the one with the fewest bytes is kept.
   struct Nearest {
     SplitChoices layout;
     std::int64_t bytes = 0;
@@ -176,7 +176,7 @@ class SecondsSearcher {
     return report;
   }
 
-  /// The input of a layout's plan, made as that of a run is.
+  /// The input of a layout's plan, prepared as for a run.
   struct PlanInput {
     Config config;
     SourceMap sources;
@@ -185,18 +185,18 @@ class SecondsSearcher {
   PlanInput input_of(const SplitChoices& layout) const {
     PlanInput input{config_, input_.sources, input_.site};
     take_answer(report_of(layout), input.config, input.sources);
-    Diagnostics told;  // by the gate, when the answer is taken
+    Diagnostics told;  // reported later, when the answer is applied
     input.site.length = settle_lengths(input.config, input.sources, input.site, 1, told);
     return input;
   }
-  /// Makes a draft in this way: nothing is recomputed where the forms are picked later.
+  /// Input for a draft: without recomputation if forms are picked later.
   PlanInput draft_input_of(const SplitChoices& layout) const {
     PlanInput input = input_of(layout);
     if (picks()) input.config.recompute.enable = false;
     return input;
   }
 
-  // A refusal by a rule; those of memory count as too large.
+  // Notes a refusal by a rule; refusals for memory count as too large.
   static bool refused(const Diagnostics& found, Priced& priced) {
     for (const Diagnostic& one : found.list()) {
       if (one.severity != Severity::error || !priced.fits()) continue;
@@ -207,7 +207,7 @@ class SecondsSearcher {
 
   std::int64_t limit() const { return static_cast<std::int64_t>(limit_ * bytes_of_gib); }
 
-  /// The draft of a layout with what it needs; a layout is drafted once.
+  /// The draft of a layout, which is made once, with its needs.
   const Priced& draft(const SplitChoices& layout) {
     const auto [found, is_new] = drafts_.try_emplace(layout);
     if (is_new) found->second = drafted(layout);
@@ -231,14 +231,14 @@ class SecondsSearcher {
     return priced;
   }
 
-  /// The plan of a layout; a layout is planned once.
+  /// The plan of a layout, which is made once.
   const Priced& plan(const SplitChoices& layout) {
     const auto [found, is_new] = plans_.try_emplace(layout);
     if (is_new) found->second = planned(layout, limit(), config_.recompute.memory_limit);
     return found->second;
   }
 
-  /// Within `limit` bytes; `memory_limit`: GiB within which forms are picked.
+  /// Plans within `limit` bytes; `memory_limit`: GiB within which forms are picked.
   Priced planned(const SplitChoices& layout, std::int64_t limit,
                  std::optional<double> memory_limit) const {
     auto [config, sources, site] = input_of(layout);
@@ -270,9 +270,9 @@ class SecondsSearcher {
     push(queue_, first, 0);
   }
 
-  /// The seconds of passes that a draft of the choices `number` has, and the other seconds of the
-  /// step that no layout hides: the optimizer, the time that collectives take from the work that
-  /// they overlap, and fixed costs. Where rules refuse it they stay unknown.
+  /// Sets the seconds of passes from a draft with choices `number`, and the seconds of a step that
+  /// no layout hides: the optimizer, slowdown of work by overlapping collectives, and fixed costs.
+  /// If rules refuse the draft, both stay unknown.
   void probe(SplitSpace& space, std::size_t number) {
     const SplitChoices layout = space.uniform(number);
     spaces_.insert_or_assign(space.tensor_parallel, space);
@@ -283,7 +283,7 @@ class SecondsSearcher {
     const auto prices = device_prices(plan, price_list(plan, machine_));
     batches_[space.tensor_parallel] = static_cast<double>(plan.microbatches);
     const PlayedStep step = play_step(plan, machine_, prices);
-    // A few parameters, or the last part of a bucket, may be another's.
+    // Ranks may differ by a few parameters, or by the last part of a bucket.
     constexpr double max_alike = 0.97;
     const double rest = max_alike * (step.time.step() - apart_ * step.played.seconds);
     const auto [least, is_first] = rest_.try_emplace(space.tensor_parallel, rest);
@@ -299,7 +299,7 @@ class SecondsSearcher {
     at(space.ends, layout.ends).seconds = tables.embedding.total() + tables.head.total();
   }
 
-  /// The least seconds of R that one of the layers has.
+  /// The least seconds of R among the layers.
   static double min_repeat(const Plan& plan, const StagePrices& prices,
                            const std::vector<std::int64_t>& layers) {
     const auto& forms = plan.stages.front().forms;
@@ -321,7 +321,7 @@ class SecondsSearcher {
     const std::int64_t size = layout.tensor_parallel;
     double bound = 0;
     if (const auto batches = batches_.find(size); batches != batches_.end()) {
-      // A sum in another order may be the least bit larger than that of a play.
+      // A sum in another order may exceed that of a simulation by rounding.
       constexpr double rounding = 1 - 1e-12;
       bound =
           batches->second * spaces_.at(size).seconds(layout) * apart_ * rounding + rest_.at(size);
@@ -331,8 +331,8 @@ class SecondsSearcher {
     queue.heap.push(std::move(open));
   }
 
-  /// Decides layouts until none that is left can be faster than the best, or until `planned` were
-  /// planned. When `drafted` were drafted, those that were not are left.
+  /// Decides layouts until no remaining one can be faster than the best, or `planned` layouts were
+  /// planned. After `drafted` drafts, layouts without draft are given up.
   void search(Queue& queue, std::size_t planned, std::size_t drafted) {
     while (!queue.heap.empty() && plans_.size() < planned) {
       if (queue.best && queue.heap.top().bound >= queue.best->seconds) return;
@@ -353,7 +353,7 @@ class SecondsSearcher {
   void draft_next(Queue& queue, Open open) {
     const bool mixed = open.layout.is_mixed();
     const auto needed = mixed ? min_bytes(open.layout) : std::nullopt;
-    if (mixed && !needed) return;  // by rules, and so are those that come after it
+    if (mixed && !needed) return;  // refused by rules, as are layouts derived from it
     const SplitSpace& space = spaces_.at(open.layout.tensor_parallel);
     if (!mixed) {
       for (const auto& [next, part] : space.slower(open.layout, open.part)) push(queue, next, part);
@@ -367,9 +367,9 @@ class SecondsSearcher {
     queue.heap.push(std::move(open));
   }
 
-  /// A lower bound of the bytes of a layout: each layer of a group takes the bytes that it has in
-  /// the layouts where all layers of the group have its words, less the difference of one layer,
-  /// since buffers have whole layers. nullopt: rules refuse one of these.
+  /// A lower bound of the bytes of a layout. Each layer of a group takes its bytes in the layout
+  /// where all layers of the group have this choice, less the difference of one layer, since
+  /// buffers hold whole layers. nullopt if rules refuse such a layout.
   std::optional<std::int64_t> min_bytes(const SplitChoices& layout) {
     const auto mixed = std::ranges::find_if(layout.groups, &GroupChoice::is_mixed);
     if (mixed == layout.groups.end()) {
@@ -390,7 +390,7 @@ class SecondsSearcher {
     return *rest + each * mixed->count - std::abs(each);
   }
 
-  /// Keeps what the error names where nothing fits.
+  /// Keeps the layouts that the error names if nothing fits.
   void refuse(const SplitChoices& layout, const Priced& why) {
     if (first_refused_.groups.empty()) first_refused_ = layout;
     if (why.refusal != Refusal::memory) return;
@@ -424,12 +424,12 @@ class SecondsSearcher {
 
   bool picks() const { return picks_forms(config_.recompute); }
 
-  /// GiB within which a plan of the layout stays, the first of some from `bytes` on: where forms
-  /// are picked, these may be less than it needs. nullopt: none of them works.
+  /// The first of some limits in GiB, from `bytes` on, within which a plan of the layout fits. With
+  /// picked forms, `bytes` may be less than it needs. nullopt if none works.
   std::optional<double> limit_that_works(const SplitChoices& layout, std::int64_t bytes) const {
     constexpr int tries = 8;
     constexpr double growth = 1.03;
-    constexpr double parts = 1000;  // of a GiB
+    constexpr double parts = 1000;  // fractions of a GiB
     double gib = static_cast<double>(bytes) / bytes_of_gib;
     for (int i = 0; i < tries; ++i, gib *= growth) {
       gib = std::ceil(gib * parts) / parts;
@@ -439,7 +439,7 @@ class SecondsSearcher {
     return std::nullopt;
   }
 
-  /// The keys that are less than `gib`, with it.
+  /// The keys that limit memory to less than `gib`, with `gib` as their value.
   std::string keys_with(double gib) const {
     const std::string value = ": " + printed("%.3f", gib);
     const auto& forms = config_.recompute.memory_limit;
@@ -475,8 +475,8 @@ class SecondsSearcher {
     return found;
   }
 
-  /// Adds the fastest of the layouts with another number of ranks: the search continues with these
-  /// alone, for a while.
+  /// Adds the fastest layout with another number of ranks. The search continues briefly with these
+  /// layouts alone.
   void add_size(SecondsSearch& found, std::int64_t taken) {
     Queue others;
     for (; !queue_.heap.empty(); queue_.heap.pop()) add_other(queue_.heap.top(), taken, others);
@@ -509,8 +509,8 @@ class SecondsSearcher {
     if (one.layout.tensor_parallel != taken) others.heap.push(one);
   }
 
-  /// Adds, for each word, the fastest of the others with all else as it is; one that does not fit
-  /// only where none does.
+  /// Adds, for each split, the fastest layout that differs only in it; one that does not fit only
+  /// if no other does.
   void add_words(SecondsSearch& found, const SplitChoices& best) {
     const SplitSpace& space = spaces_.at(best.tensor_parallel);
     std::map<std::pair<std::size_t, bool>, OtherDecision> least;
@@ -546,13 +546,13 @@ class SecondsSearcher {
   const Machine& machine_;
   Config config_;
   SearchedSplits given_;
-  double limit_ = 0;    // GiB of a rank
-  bool mixes_ = false;  // layers of one kind may have two pairs of words
-  double apart_ = 1;    // by which hosts that differ make a step longer
+  double limit_ = 0;    // limit of a rank in GiB
+  bool mixes_ = false;  // layers of one kind may have two choices
+  double apart_ = 1;    // factor of a step's time for differing hosts
   std::int64_t ranks_ = 1;
-  std::map<std::int64_t, SplitSpace> spaces_;  // by the ranks that share operators
-  std::map<std::int64_t, double> batches_;     // micro-batches, the same
-  std::map<std::int64_t, double> rest_;        // seconds of a step outside passes, the same
+  std::map<std::int64_t, SplitSpace> spaces_;  // by number of ranks that share operators
+  std::map<std::int64_t, double> batches_;     // micro-batches, by the same number
+  std::map<std::int64_t, double> rest_;        // seconds outside passes, by the same number
   std::set<SplitChoices> seen_;
   std::map<SplitChoices, Priced> drafts_;
   std::map<SplitChoices, Priced> plans_;
@@ -580,7 +580,7 @@ std::optional<SearchReport> search_by_seconds(const SearchInput& input, Check& c
   const ClusterConfig cluster =
       priced_cluster(config.cluster, resolve_device(config.parallel, input.site));
   const auto machine = machine_of(cluster, input.site.world_size);
-  if (!machine) return std::nullopt;  // check_cluster says why
+  if (!machine) return std::nullopt;  // check_cluster reports the reason
   auto report = SecondsSearcher(input, facts, *machine, cluster).run(check);
   if (!config.cluster.device) {
     check.warning("search-default-device", "parallel.search_mode",

@@ -52,7 +52,7 @@ std::vector<SplitChoice> layer_choices(const MaybeWord& attention, const MaybeWo
   return choices;
 }
 
-/// The choice of a group with one word of all layers replaced; nullopt: the group does not have it.
+/// The choice of a group with one split of all layers replaced; nullopt if the group lacks it.
 std::optional<GroupChoice> with_word(const LayerGroup& group, const GroupChoice& now, bool second,
                                      SplitBy word) {
   const auto number_of = [&](std::size_t choice) -> std::optional<std::size_t> {

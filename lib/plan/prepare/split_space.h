@@ -1,4 +1,4 @@
-// The layouts that dynamic_programming chooses from (plan/prepare/search_by_seconds.h).
+// The layouts among which dynamic_programming chooses (plan/prepare/search_by_seconds.h).
 #pragma once
 
 #include <compare>
@@ -22,13 +22,13 @@ struct SplitChoice {
   std::optional<SplitBy> word(bool is_second) const { return is_second ? second : first; }
 };
 
-/// Layers of one kind of which the same is given, and what they may have.
+/// Layers of one kind with the same given splits, and their possible choices.
 struct LayerGroup {
   std::vector<std::int64_t> layers{};
   std::vector<SplitChoice> choices{};
 };
 
-/// The words of a group: its first `count` layers have one choice, the others another.
+/// The choices of a group: `first` for its first `count` layers, `rest` for the others.
 struct GroupChoice {
   std::size_t first = 0, rest = 0;
   std::int64_t count = 0;
@@ -36,57 +36,57 @@ struct GroupChoice {
   auto operator<=>(const GroupChoice&) const = default;
 };
 
-/// Numbers of choices of a space.
+/// A layout, as indices of the choices in a SplitSpace.
 struct SplitChoices {
   std::int64_t tensor_parallel = 1;
   std::size_t ends = 0;
   std::vector<GroupChoice> groups{};
-  bool is_mixed() const;  // some group is
+  bool is_mixed() const;  // whether a group is mixed
   auto operator<=>(const SplitChoices&) const = default;
 };
 
-/// Every layout in which this number of ranks shares operators. Where that is one rank, words say
-/// nothing and each has one choice.
+/// All layouts in which `tensor_parallel` ranks share operators. With one rank, splits have no
+/// effect and each part has one choice.
 struct SplitSpace {
   std::int64_t tensor_parallel = 1;
-  std::int64_t layers = 0;  // of the model
-  bool tied = false;        // both tables are one
+  std::int64_t layers = 0;  // number of layers of the model
+  bool tied = false;        // token table and head are one
   std::vector<SplitChoice> ends{};
   std::vector<LayerGroup> groups{};
 
-  /// In which the tables have the choice `number`, and so has every group; those with fewer begin
-  /// again.
+  /// The layout with choice `number` for the tables and every group, modulo their number of
+  /// choices.
   SplitChoices uniform(std::size_t number) const;
-  /// The most choices of a part.
+  /// The largest number of choices of a part.
   std::size_t max_choices() const;
-  /// The fastest choices come first.
+  /// Sorts the choices of each part, fastest first.
   void sort();
-  /// Least seconds of the passes of a micro-batch.
+  /// The least seconds of the passes of a micro-batch.
   double seconds(const SplitChoices& layout) const;
   SearchedSplits splits(const SplitChoices& layout) const;
-  /// For every part from `part` on (0: the tables, then the groups) the layout with its next choice
-  /// there, and the part. Beginning with uniform(0) and the part 0, every uniform layout comes
-  /// once.
+  /// For each part from `part` on (0 = tables, then groups), the layout with the next choice for
+  /// it, and the part. Starting with uniform(0) and part 0, this reaches every uniform layout
+  /// exactly once.
   std::vector<std::pair<SplitChoices, std::size_t>> slower(const SplitChoices& layout,
                                                            std::size_t part) const;
-  /// The layouts in which one of the groups has a layer less of its faster choice, and a slower one
-  /// for it, before or behind the others. Beginning with the uniform ones every mixed layout comes,
-  /// some of them more than once.
+  /// The layouts in which a group has one layer fewer with its faster choice, replaced by a slower
+  /// one, first or last in the group. Starting with uniform layouts, this reaches every mixed
+  /// layout, some more than once.
   std::vector<SplitChoices> mixed(const SplitChoices& layout) const;
-  /// A layout in which one operator has one other word in all layers, with the part and whether it
-  /// is the second of its words.
+  /// A layout in which one operator has another split in all layers. `part` and `second` (second
+  /// split of the part) name the operator.
   struct Neighbour {
     SplitChoices layout;
     std::size_t part = 0;
     bool second = false;
   };
   std::vector<Neighbour> neighbours(const SplitChoices& layout) const;
-  /// The words of a part as operator_splits writes them: "features", "features*3, tokens". Of
-  /// experts "none".
+  /// The splits of a part in the form of operator_splits: "features", "features*3, tokens"; "none"
+  /// for experts.
   std::string text(const SplitChoices& layout, std::size_t part, bool second) const;
 };
 
-/// Words that are given stay.
+/// The space of layouts with `tensor_parallel` ranks; given splits are fixed.
 SplitSpace split_space(const ModelShape& model, const SearchedSplits& given,
                        std::int64_t tensor_parallel);
 

@@ -9,7 +9,7 @@ namespace trainctl {
 
 namespace {
 
-/// The ranks of a host, then all.
+/// Default levels: the ranks of a host, then all ranks.
 NetworkLevels usual_levels(const DeviceFigures& device) {
   NetworkLevels levels;
   levels.resize(2);
@@ -35,7 +35,7 @@ std::vector<LinkLevel> levels_of(const ClusterConfig& cluster, const Machine& ma
       level.bandwidth = one.bandwidth.value_or(device.link) / one.oversubscription;
       level.latency = one.latency.value_or(device.link_latency);
     } else {
-      // While all ranks of a host send, they share its links.
+      // If all ranks of a host send at the same time, they share its links.
       const auto senders = static_cast<double>(levels.front().ranks);
       const auto links = static_cast<double>(one.links.value_or(device.network.links));
       level.bandwidth = one.bandwidth.value_or(device.network.bandwidth) / one.oversubscription *

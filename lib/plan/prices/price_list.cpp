@@ -10,7 +10,7 @@ namespace trainctl {
 namespace {
 
 constexpr std::int64_t max_splits = 8;
-constexpr std::int64_t min_split = 256;  // sums of a split
+constexpr std::int64_t min_split = 256;  // least length of a split sum
 
 double as_double(std::int64_t value) { return static_cast<double>(value); }
 
@@ -18,8 +18,8 @@ double tiles_over(std::int64_t size, std::int64_t tile) {
   return as_double((size + tile - 1) / tile);
 }
 
-/// Log-log between the sizes, with the slope of the last two beyond them, but never faster than the
-/// bytes of the last size; the time of the first below it.
+/// Log-log interpolation between the sizes of the table. Above the last size, time is proportional
+/// to bytes; below the first, it is the time of the first.
 double interpolate(const CollectiveTable& table, double bytes) {
   const auto& sizes = table.bytes;
   if (bytes <= sizes.front()) return table.seconds.front();
@@ -30,7 +30,7 @@ double interpolate(const CollectiveTable& table, double bytes) {
   return table.seconds[next - 1] * std::pow(table.seconds[next] / table.seconds[next - 1], part);
 }
 
-/// The bytes that a rank of `ranks` sends for each byte of the collective.
+/// The bytes that each of `ranks` ranks sends per byte of the collective.
 double sent_share(GroupOperation operation, double ranks) {
   const double share = (ranks - 1) / ranks;
   if (operation == GroupOperation::all_reduce) return 2 * share;
@@ -53,7 +53,7 @@ PriceList::PriceList(Machine machine, const Mesh& mesh, DType type)
 
 namespace {
 
-/// By the formula for bf16, or for the only type that was measured.
+/// Compares with the formula for bf16, or for the only measured dtype.
 void compare_attention(Machine& machine) {
   Machine burst = machine;
   burst.device.sustained = burst.software.attention_speed = burst.software.attention_64 = 1;
@@ -71,7 +71,7 @@ void compare_attention(Machine& machine) {
   }
 }
 
-/// How much longer than by the formula; `distance` of an entry of the table falls to none at 2.
+/// The ratio of the nearest entry to the formula, fading with `distance` to 1 at 2.
 template <class Entries, class Distance>
 double beside_nearest(const Entries& table, const Distance& distance) {
   constexpr double farthest = 2;
@@ -178,7 +178,7 @@ double PriceList::attention_formula(const PricedAttention& one, bool backward) c
   double rate = products().peak * figures.forward * machine_.device.sustained *
                 machine_.software.attention_speed * length / (length + figures.half_length);
   if (one.head_dim <= 64) rate *= figures.head_64 * machine_.software.attention_64;
-  constexpr double backward_work = 2.5;  // five products for two
+  constexpr double backward_work = 2.5;  // five products instead of two
   if (backward) rate *= figures.backward / backward_work;
   return one.flops() / rate + figures.launch;
 }
@@ -203,7 +203,7 @@ double PriceList::inside(GroupOperation operation, double ranks, double bytes) c
   };
   const auto nearest = std::ranges::min_element(
       found->second, [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
-  // Another bandwidth than the table's device has, and another number of ranks.
+  // Corrects for another bandwidth than that of the table's device, and another number of ranks.
   const double as_many =
       sent_share(operation, ranks) / sent_share(operation, as_double(nearest->first));
   return interpolate(nearest->second, bytes * as_many * machine_.device.link / level.bandwidth);

@@ -27,8 +27,8 @@ class Trial {
  public:
   Trial(const Config& config, const SourceMap& sources, const Site& site);
 
-  /// Whether the error is gone in the changed configuration, in which `given` was written, and no
-  /// rule is broken that holds for the given one.
+  /// Whether `changed`, in which `given` was written, does not have the error and breaks no rule
+  /// that the original satisfies.
   bool cures(const Diagnostic& error, const Config& changed, const Site& site,
              const std::string& given = "") const;
 
@@ -40,7 +40,7 @@ class Trial {
   Errors before_;
 };
 
-/// Gives each finding the help that `make` returns for it.
+/// Replaces the help of each finding by the result of `make`.
 template <class Make>
 void change_help(Diagnostics& diagnostics, Make make) {
   std::vector<Diagnostic> list = diagnostics.list();
@@ -73,21 +73,21 @@ bool Trial::cures(const Diagnostic& error, const Config& changed, const Site& si
   });
 }
 
-constexpr std::size_t max_errors = 20;  // whose values are tried
+constexpr std::size_t max_errors = 20;  // most errors whose suggested values are tried
 
-// "4", "1, 2 or 4", "tp-cp-ep-dp-pp or tp-pp-ep-dp-cp"
+// Matches "4", "1, 2 or 4", "tp-cp-ep-dp-pp or tp-pp-ep-dp-cp".
 const char* const values_pattern = R"(([-+.\w]+(?:, [-+.\w]+)*(?: or [-+.\w]+)?))";
 
 std::string section_of(const std::string& path) { return path.substr(0, path.rfind('.')); }
 
-/// "set a to 1 or 2, b to 3, or start 4 ranks" in its three parts.
+/// Splits a help such as "set a to 1 or 2, b to 3, or start 4 ranks" into its three parts.
 std::vector<std::string> parts_of(const std::string& help) {
   static const std::regex between(R"(, or |, (?=(?:set )?[A-Za-z_.]+ to ))");
   return {std::sregex_token_iterator(help.begin(), help.end(), between, -1),
           std::sregex_token_iterator()};
 }
 
-/// "1, 2 or 4" one by one.
+/// Splits "1, 2 or 4" into its values.
 std::vector<std::string> values_of(const std::string& text) {
   static const std::regex between(", | or ");
   return {std::sregex_token_iterator(text.begin(), text.end(), between, -1),
@@ -108,7 +108,7 @@ class Prover {
          const Diagnostics& diagnostics)
       : config_(config), site_(site), diagnostics_(diagnostics), trial_(config, sources, site) {}
 
-  /// The help with the values that cure the error.
+  /// The help with only those values that cure the error.
   std::string proven(const Diagnostic& error) const {
     if (error.help.find(" to ") == std::string::npos &&
         error.help.find("start ") == std::string::npos) {
@@ -120,7 +120,7 @@ class Prover {
       const bool sets = part.starts_with(set);
       const std::string kept = proven_part(error, sets ? part.substr(set.size()) : part);
       if (kept.empty()) continue;
-      // The first part says "set" for those after it.
+      // The "set" of the first part may also apply to the parts after it.
       const bool says = sets || (text.empty() && kept.find(" to ") != std::string::npos &&
                                  error.help.starts_with(set));
       text += (text.empty() ? "" : ", or ") + (says ? set : "") + kept;
@@ -147,13 +147,13 @@ class Prover {
     std::vector<std::string> kept;
     for (const std::string& value : values_of(found[2])) {
       Config changed = config_;
-      if (set_value(changed, path, value)) return part;  // not a value of its own
+      if (set_value(changed, path, value)) return part;  // not a single value
       if (trial_.cures(error, changed, site_, path)) kept.push_back(value);
     }
     return kept.empty() ? "" : found[1].str() + " to " + listed(kept) + found[3].str();
   }
 
-  /// Whether one value cures the error; also where the key or the value cannot be tried.
+  /// Whether one value cures the error; true if the key or the value cannot be tried.
   bool holds(const Diagnostic& error, const std::string& key, const std::string& value) const {
     const std::string path = path_of(key, error.path);
     Config changed = config_;
@@ -173,7 +173,7 @@ class Prover {
     return kept;
   }
 
-  /// The path that a message means by a key, in the user's spelling too; "" where it is not sure.
+  /// The path of a key in a message, in the project's or the user's spelling; empty if ambiguous.
   std::string path_of(const std::string& key, const std::string& near) const {
     std::vector<std::string> found;
     for (const std::string& path : all_known_paths()) {
@@ -212,7 +212,7 @@ namespace {
 
 constexpr std::size_t max_tried = 300;
 
-/// The errors that other sizes can cure.
+/// Codes of errors that other sizes can cure.
 constexpr std::string_view codes[] = {"world-size",          "expert-world-size",
                                       "batch-divides",       "micro-batch-divides",
                                       "micro-batch-product", "heads-tensor",
@@ -228,7 +228,7 @@ bool is_about_sizes(const Diagnostic& one) {
          std::find(std::begin(codes), std::end(codes), one.code) != std::end(codes);
 }
 
-/// A change of the configuration, and its distance from the given values.
+/// A changed configuration, and its distance from the given values.
 struct Suggestion {
   Config config;
   std::string text;
@@ -256,8 +256,8 @@ class Search {
     }
   }
 
-  /// The nearest sizes that satisfy all rules, as text; where those change the batch, also the
-  /// nearest ones that leave it as it is. "" if there are none.
+  /// The nearest sizes that satisfy all rules, as text; if they change the batch, also the nearest
+  /// sizes for the given batch. Empty if there are none.
   std::string best() {
     collect();
     std::stable_sort(all_.begin(), all_.end(), [](const Suggestion& a, const Suggestion& b) {
@@ -292,7 +292,7 @@ class Search {
     return found.list();
   }
 
-  /// An error that the given sizes have too, and that no sizes cure.
+  /// Whether the given sizes also have this error, which no sizes cure.
   bool is_old(const Diagnostic& error) const {
     return std::any_of(others_.begin(), others_.end(), [&](const Diagnostic& one) {
       return one.code == error.code && one.path == error.path;
@@ -314,7 +314,7 @@ class Search {
     }
   }
 
-  /// Short sequences are not cut.
+  /// Whether context parallelism is reasonable: short sequences are not divided.
   bool is_worth_it(std::int64_t cp) const {
     return cp == 1 || cp == config_.parallel.context_parallel ||
            config_.model.seq_length / cp >= 4096;
@@ -330,7 +330,7 @@ class Search {
     change(one, "context_parallel", parallel.context_parallel, cp);
     if (parallel.data_parallel) change(one, "data_parallel", *parallel.data_parallel, dp);
     if (tp == 1) parallel.sequence_parallel = false;
-    // Tensor parallelism beyond a host is slow.
+    // Tensor parallelism across hosts is slow.
     if (tp > std::max<std::int64_t>(site_.ranks_per_host, config_.parallel.tensor_parallel)) {
       one.distance += 4;
     }
@@ -338,7 +338,7 @@ class Search {
     if (one.keys > 0) all_.push_back(std::move(one));
   }
 
-  /// The global batch stays, if whole micro-batches of the given size make it up.
+  /// Keeps the global batch if whole micro-batches of the given size divide it.
   void set_batch(Suggestion& one, std::int64_t dp, std::int64_t pp) {
     TrainConfig& train = one.config.train;
     if (train.global_batch_size <= 0) return;

@@ -1,5 +1,5 @@
-// Suggestions in the help of a broken rule: values that have been tried, and sizes with which all
-// rules hold, since a fix of one rule alone may break another.
+// Suggestions in the help of a broken rule: values that have been tried, and sizes that satisfy all
+// rules, since a fix of one rule may break another.
 #pragma once
 
 #include "config/report/diagnostics.h"
@@ -8,16 +8,15 @@
 
 namespace trainctl {
 
-/// Keeps only those values of the errors' suggestions ("set num_layers to 4 or 6", "start 8 ranks")
-/// with which the error goes away and no other comes. Words and values that belong together stay
-/// as they are.
+/// Keeps only those suggested values ("set num_layers to 4 or 6", "start 8 ranks") that remove the
+/// error without causing another. Words, and values that must change together, are not touched.
 void keep_proven_values(const Config& config, const SourceMap& sources, const Site& site,
                         Diagnostics& diagnostics);
 
 /// Adds to the help of the first error about sizes of the layout or the batch the nearest sizes
-/// that satisfy every rule, if there are some: as few changed keys as possible, then close to the
-/// given values, tensor parallelism within a host first. Where those change the batch, also the
-/// nearest parallel sizes for the batch as it is.
+/// that satisfy every rule, if any exist: with the fewest changed keys, then nearest to the given
+/// values, preferably with tensor parallelism within a host. If the batch changes, also the nearest
+/// parallel sizes for the given batch.
 void suggest_joint_layout(const Config& config, const Site& site, Diagnostics& diagnostics);
 
 }  // namespace trainctl

@@ -14,7 +14,7 @@ namespace trainctl {
 
 namespace {
 
-/// "1, 2 or 4"
+/// A list as text: "1, 2 or 4".
 std::string one_of(const std::vector<std::int64_t>& values) {
   std::string text;
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -1,4 +1,4 @@
-// Devices: the one that a run takes, cuDNN's attention, and the figures of section cluster.
+// Devices: the device of a run, cuDNN's attention, and the figures of section cluster.
 
 #include <algorithm>
 #include <utility>
@@ -13,7 +13,7 @@ namespace trainctl {
 
 namespace {
 
-/// Extents of whole sequences, which a rank has unless they or its heads are exchanged.
+/// Extents of attention with whole sequences, which a rank has unless sequences or heads are split.
 AttentionExtents extents_of(const Facts& facts) {
   const bool whole = facts.operators.any_attention(SplitBy::whole);
   const std::int64_t ranks = whole ? 1 : std::max<std::int64_t>(1, facts.mesh.tp);
@@ -76,7 +76,7 @@ std::optional<AttentionExtents> resolve_cudnn(const Facts& facts) {
 
 namespace {
 
-/// Options that deterministic_mode forbids or allows.
+/// The combinations of deterministic_mode with other options.
 void check_determinism(const Facts& facts, Check& check) {
   const char* path = "train.deterministic_mode";
   const char* products = "parallel.product_algorithms";
@@ -113,7 +113,7 @@ void check_sharing(const Facts& facts, Check& check) {
               "start them with trainctl launch or mpirun, or set share_devices to true");
 }
 
-/// Options that need the largest score of each head, which kernels must give.
+/// Options that need the largest score of each head, which only some kernels compute.
 void check_qk_clip(const Facts& facts, Check& check) {
   const char* path = "optimizer.qk_clip_threshold";
   const OptimizerConfig& optimizer = facts.config.optimizer;
@@ -212,7 +212,7 @@ void check_rates(const ClusterConfig& cluster, Check& check) {
               "measured.json");
 }
 
-/// The first mistake of a file of figures, with its place there.
+/// Reports the first mistake in a file of figures, with its position there.
 void tell_mistake(const char* path, const Diagnostics& mistakes, Check& check) {
   const Diagnostic& first = mistakes.list().front();
   const std::size_t more = mistakes.list().size() - 1;
@@ -233,7 +233,7 @@ void tell_unknown(const char* path, const std::string& name, std::span<const Kno
       near.empty() ? "known are " + alternatives(names) : formatted("did you mean {}?", near));
 }
 
-/// Products of the run's type may be guessed; its kernel of attention must be there.
+/// Products of the run's dtype may have guessed figures, but its attention kernel needs real ones.
 void check_figures(const Facts& facts, const DeviceFigures& device, const SoftwareFigures& software,
                    Check& check) {
   const char* path = "cluster.device";
@@ -296,8 +296,8 @@ void check_levels(const Facts& facts, Check& check) {
 
 void check_cluster(const Facts& facts, Check& check) {
   const ClusterConfig& cluster = facts.config.cluster;
-  // A search of layouts stays within it on any device: plan --search needs cluster.device, and
-  // dynamic_programming a search_mode, which is given even where its answer has been taken.
+  // A search of layouts uses device_memory on any device: plan --search needs cluster.device, and
+  // dynamic_programming is a search_mode, which stays given after its result has been applied.
   const bool searched = cluster.device || check.given("parallel.search_mode");
   check.no_effect("cluster.device_memory",
                   cluster.device_memory && facts.config.parallel.device == "cpu" && !searched,

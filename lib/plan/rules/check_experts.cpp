@@ -63,7 +63,7 @@ void check_router(const Facts& facts, Check& check) {
   }
 }
 
-/// The bias belongs to scores of each expert by itself.
+/// The bias of experts requires scores that are independent of each other (sigmoid).
 void check_expert_bias(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
   const bool sigmoid = facts.model.sigmoid_scores;
@@ -131,7 +131,7 @@ void check_shared_experts(const Facts& facts, Check& check) {
                         multiples_near(facts.mesh.tp, width), divisors_near(width, facts.mesh.tp)));
 }
 
-/// Keys that other keys switch off.
+/// Warns about keys that have no effect because of other keys.
 void remark_router(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
   check.no_effect("moe.router_pre_softmax",
@@ -179,7 +179,7 @@ void check_group_size(const Facts& facts, Check& check) {
   }
 }
 
-/// Context-parallel ranks count whole groups together.
+/// Checks that a micro-batch holds whole groups, since context-parallel ranks count them together.
 void check_group_divides(const Facts& facts, const std::string& key, std::int64_t group,
                          Check& check) {
   const std::string path = "moe." + key;
@@ -206,7 +206,7 @@ void check_group_sizes(const Facts& facts, Check& check) {
   }
 }
 
-/// The options of MindFormers' TopkRouter belong together.
+/// Checks that the options of MindFormers' TopkRouter are used together.
 void check_rounds(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
   const bool by_round = moe.router_load_balancing_type == "round_aux_loss";
@@ -242,7 +242,7 @@ void check_rounds(const Facts& facts, Check& check) {
          "set overflow to position");
 }
 
-/// A weight that is always 1 leaves the router to its own losses.
+/// Checks the case that weights are always 1, so the router learns only from its own losses.
 void check_learning(const Facts& facts, Check& check) {
   const ModelShape& model = facts.model;
   const MoeConfig& moe = facts.config.moe;
@@ -267,7 +267,7 @@ bool says_experts(const ModelConfig& model) {
                              [](const LayerEntry& entry) { return entry.experts.has_value(); });
 }
 
-/// Entries of model.layers that say whether their layers have experts.
+/// Checks the entries of model.layers that specify whether their layers have experts.
 void check_expert_kinds(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
   const auto& entries = facts.config.model.layers;

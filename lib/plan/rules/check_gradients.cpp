@@ -41,8 +41,8 @@ void check_shard_size(const Facts& facts, Check& check) {
   }
 }
 
-/// Whole parameters that come from their owner are in no other rank's slab, so they need a buffer
-/// of their own.
+/// A parameter that is updated by one owner is in no slab of other ranks, so they need an
+/// additional buffer for it.
 void remark_memory(const Facts& facts, Check& check) {
   const RecomputeConfig& recompute = facts.config.recompute;
   const bool repeated = recompute.enable && recompute.parallel_optimizer_comm_recompute;
@@ -91,7 +91,7 @@ void check_level(const Facts& facts, Check& check) {
                   "weights stay whole on every rank");
 }
 
-/// Gradients in a narrower type are summed over ranks before they are added up.
+/// Warns that gradients in a narrower dtype are summed over ranks for each micro-batch.
 void check_gradient_sums(const Facts& facts, Check& check) {
   const char* path = "optimizer.main_grads_dtype";
   const Config& config = facts.config;
@@ -135,7 +135,7 @@ std::string shown(const FusionValue& value) {
   return value.index ? "a list" : "null";
 }
 
-/// The form of `config` in each mode: nothing for auto, a number of MB for size, a list for index.
+/// Checks that `config` suits the mode: absent for auto, a number of MB for size, a list for index.
 void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_index,
                 Check& check) {
   if (!check.clean({path + ".mode", path + ".config"})) return;
@@ -274,8 +274,8 @@ void check_fusion(const Facts& facts, Check& check) {
   }
 }
 
-// Work that overlaps other work: communication that overlaps computation, graphs of the device:
-// tensor-parallel collectives, the exchange between experts, delayed weight gradients.
+// Overlapping work: communication during computation (tensor-parallel collectives, the exchange
+// between experts, delayed weight gradients), and CUDA graphs.
 
 namespace {
 
@@ -318,8 +318,8 @@ void check_late_weights(const Facts& facts, Check& check) {
   }
 }
 
-/// Rows of one micro-batch are on their way while a pass of another runs: a forward must be
-/// next to a backward.
+/// Rows of one micro-batch are sent while a pass of another runs, so the schedule must have a
+/// forward next to a backward.
 void check_expert_overlap(const Facts& facts, Check& check) {
   const char* path = "moe.overlap_expert_parallel_comm";
   if (!facts.config.moe.overlap_expert_parallel_comm || !check.clean({path}) ||
@@ -353,7 +353,7 @@ std::int64_t micro_batch_tokens(const Facts& facts) {
   return product_of({facts.batch.micro_batch_size, facts.model.seq_length}) / facts.mesh.cp;
 }
 
-/// An expert gets a token once.
+/// Each chunk of the exchange needs a token, since an expert receives a token only once.
 void check_exchange_chunks(const Facts& facts, Check& check) {
   const char* path = "moe.comp_comm_parallel_degree";
   const std::int64_t degree = facts.config.moe.comp_comm_parallel_degree;
@@ -371,7 +371,7 @@ void check_exchange_chunks(const Facts& facts, Check& check) {
               formatted("set comp_comm_parallel_degree to 2, or to at most {}", tokens));
 }
 
-/// Tensor-parallel ranks that have the same tokens send a slice of them each.
+/// Tensor-parallel ranks with equal tokens each send a slice, so the tokens must be divisible.
 void check_token_slices(const Facts& facts, Check& check) {
   const std::int64_t tokens = micro_batch_tokens(facts);
   const std::int64_t ranks = facts.mesh.tp;
@@ -390,7 +390,7 @@ void check_token_slices(const Facts& facts, Check& check) {
           cut ? formatted("expert_tensor_parallel to {}", ranks) : "group_wise_a2a to false"));
 }
 
-/// The exchange of rows with the ranks of their experts.
+/// Checks the exchange of rows with the ranks of their experts.
 void check_exchange(const Facts& facts, Check& check) {
   const MoeConfig& moe = facts.config.moe;
   if (!facts.has_experts() || !facts.mesh_is_clean(check) || facts.mesh.cp < 1) return;

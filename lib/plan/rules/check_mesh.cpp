@@ -1,6 +1,6 @@
-// Parallel degrees against the world size, the order in which ranks are numbered, keys that the
-// parallel mode ignores (as in the documentation of MindSpore's set_auto_parallel_context), the
-// strategy search, and the split of the input.
+// Parallel degrees and the world size, the order of rank numbers, keys that the parallel mode
+// ignores (as in the documentation of MindSpore's set_auto_parallel_context), the strategy search,
+// and the split of the input.
 
 #include <algorithm>
 #include <limits>
@@ -19,7 +19,7 @@ std::string mode_of(const Facts& facts) {
   return "parallel_mode " + std::string(word_of(facts.mode));
 }
 
-/// The modes stand_alone and data_parallel use no size except data_parallel.
+/// Warns about sizes that stand_alone and data_parallel ignore: all except data_parallel.
 void remark_sizes(const Facts& facts, Check& check) {
   if (!facts.unsplit) return;
   const ParallelConfig& parallel = facts.parallel();
@@ -44,7 +44,7 @@ void remark_sizes(const Facts& facts, Check& check) {
   idle("delay_wgrad_compute", parallel.delay_wgrad_compute);
 }
 
-/// Keys that only semi_auto_parallel and auto_parallel use.
+/// Warns about keys that only semi_auto_parallel and auto_parallel use.
 void remark_compiled(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
   if (facts.mode != ParallelMode::auto_parallel) {
@@ -59,7 +59,7 @@ void remark_compiled(const Facts& facts, Check& check) {
                   "context_parallel always go by all-to-all");
 }
 
-/// Keys of data and gradients that have no effect in this configuration.
+/// Warns about keys of data and gradients that have no effect in this configuration.
 void remark_data(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
   if (!facts.splits) {
@@ -118,7 +118,7 @@ std::string shown(const IntList& split) {
   return formatted("[{}]", text);
 }
 
-/// For each input: the batch in data_parallel parts, at most one dimension split.
+/// Checks that each input splits the batch into data_parallel parts and at most one dimension.
 void check_inputs(const Facts& facts, Check& check) {
   const char* path = "parallel.dataset_strategy";
   if (!facts.splits || !facts.mesh_is_clean(check) || !check.clean({path})) return;
@@ -157,7 +157,7 @@ void check_inputs(const Facts& facts, Check& check) {
   }
 }
 
-/// Switches that need something else, which is not there.
+/// Warns about switches that have no effect without another option.
 void remark_lone_switches(const Facts& facts, Check& check) {
   const Config& config = facts.config;
   check.no_effect("precision.enable_autocast",
@@ -201,7 +201,7 @@ void check_modes(const Facts& facts, Check& check) {
   }
 }
 
-// Parallel degrees against the world size, and the order in which ranks are numbered.
+// Parallel degrees and the world size, and the order of rank numbers.
 
 namespace {
 
@@ -220,7 +220,7 @@ std::vector<Size> dense_sizes(const Facts& facts) {
           {"context_parallel", "parallel.context_parallel", parallel.context_parallel}};
 }
 
-/// " = 12"; a product above any possible number of ranks is not written out.
+/// Text " = 12"; products above any possible number of ranks are not written out.
 std::string equals(std::int64_t product) {
   return product <= max_ranks ? formatted(" = {}", product)
                               : formatted(" (more than {})", max_ranks);
@@ -248,7 +248,7 @@ void check_ranges(const ParallelConfig& parallel, Check& check) {
   check.range("parallel.virtual_pipeline_stages", parallel.virtual_pipeline_stages, 1, max_ranks);
 }
 
-/// Divides the ranks by one size after another and reports the first that leaves a remainder.
+/// Divides the number of ranks by each size and reports the first that leaves a remainder.
 void report_indivisible(const std::vector<Size>& sizes, std::int64_t world, Check& check) {
   std::int64_t left = world;
   for (const Size& size : sizes) {
@@ -323,7 +323,7 @@ void check_world(const Facts& facts, Check& check) {
   }
 }
 
-/// The sizes for experts factorise the same ranks.
+/// Checks that the sizes for experts factorise the same number of ranks.
 void check_expert_world(const Facts& facts, Check& check) {
   if (!facts.splits || !facts.mesh_is_clean(check)) return;
   const ParallelConfig& parallel = facts.parallel();
@@ -362,7 +362,7 @@ std::vector<std::string> words_of_order(const std::string& order) {
   return words;
 }
 
-/// False where the order cannot be read.
+/// Checks the words of the order; returns whether it is valid.
 bool check_order_words(const std::string& order, Check& check) {
   const std::vector<std::string> known{"tp", "cp", "ep", "dp", "pp"};
   const char* help = "set rank_order to tp-cp-ep-dp-pp or tp-pp-ep-dp-cp, for example";
@@ -384,7 +384,7 @@ bool check_order_words(const std::string& order, Check& check) {
   return true;
 }
 
-/// The order may omit an axis only if it has one rank for dense layers and for experts.
+/// An axis may be missing in the order only if its size is 1 for dense layers and for experts.
 bool check_order_missing(const Facts& facts, Check& check) {
   std::vector<Axis> appended;
   parse_order(facts.parallel().rank_order, appended);
@@ -406,7 +406,7 @@ bool check_order_missing(const Facts& facts, Check& check) {
   return true;
 }
 
-/// Distance between neighbouring ranks of a pipeline group, by the sizes for experts.
+/// The rank distance of neighbours in a pipeline group, computed with the sizes for experts.
 std::int64_t expert_pipeline_stride(const Mesh& mesh) {
   std::int64_t stride = 1;
   for (const Axis axis : mesh.order) {

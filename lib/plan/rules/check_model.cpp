@@ -1,5 +1,5 @@
-// Sizes of the model and kinds of its layers; then the forms of positions, of attention, of
-// feed-forward layers and of the model's ends.
+// Sizes of the model and kinds of its layers; then the forms of positions, attention, feed-forward
+// layers, embedding and head.
 
 #include <algorithm>
 #include <cctype>
@@ -12,12 +12,12 @@ namespace trainctl {
 
 namespace {
 
-// Far above any model, far below where a product of two of them leaves 64 bits.
+// Far above any real model, and small enough that products of two fit into 64 bits.
 constexpr std::int64_t largest_depth = 10'000;
 constexpr std::int64_t max_width = std::int64_t{1} << 24;
 constexpr std::int64_t max_heads = std::int64_t{1} << 16;
 constexpr std::int64_t max_vocabulary = (std::int64_t{1} << 31) - 1;  // token ids are 32-bit
-constexpr std::int64_t max_head_size = 256;  // the limit of the attention kernels
+constexpr std::int64_t max_head_size = 256;  // limit of the attention kernels
 
 void check_ranges(const ModelConfig& model, Check& check) {
   check.range("model.num_layers", model.num_layers, 1, largest_depth);
@@ -110,7 +110,7 @@ void check_family(const ModelConfig& model, Check& check) {
   }
 }
 
-/// Keeps byte counts well within 64 bits; also catches a misplaced digit.
+/// Keeps byte counts within 64 bits; also catches a misplaced digit.
 void check_magnitude(const ModelConfig& model, Check& check) {
   if (!check.clean({"model.num_layers", "model.hidden_size", "model.num_attention_heads",
                     "model.ffn_hidden_size", "model.vocab_size", "model.kv_channels",
@@ -135,7 +135,7 @@ void check_magnitude(const ModelConfig& model, Check& check) {
               "reduce num_layers, hidden_size or ffn_hidden_size");
 }
 
-/// Properties in which kinds of layers may differ, for a model whose layers are all alike.
+/// Checks the properties in which kinds of layers may differ, for a model with one kind.
 void check_kind(const ModelConfig& model, Check& check) {
   check_ranges(model, check);
   check_groups(model, check);
@@ -143,14 +143,14 @@ void check_kind(const ModelConfig& model, Check& check) {
   check_family(model, check);
 }
 
-/// "model.rope_scaling.factor" as the entry says it; the whole list where it does not.
+/// The path of a key in entry number `entry`, or the whole list if the entry does not set it.
 std::string path_in_entry(const std::string& path, std::size_t entry, const Check& check) {
   const std::string_view section = "model.";
   const std::string own = formatted("model.layers.{}.{}", entry, path.substr(section.size()));
   return check.given(own) ? own : "model.layers";
 }
 
-/// The errors of a model all of whose layers are alike.
+/// The errors of check_kind() for a model with one kind of layers.
 std::vector<Diagnostic> errors_of_kind(const ModelConfig& model) {
   const SourceMap nowhere;
   Diagnostics found;
@@ -161,7 +161,7 @@ std::vector<Diagnostic> errors_of_kind(const ModelConfig& model) {
   return errors;
 }
 
-/// Each entry as a model of its own; what is wrong with all of them is not said again.
+/// Checks each entry as a model of its own, without repeating errors of the whole model.
 void check_entries(const ModelConfig& model, Check& check) {
   const std::vector<Diagnostic> of_all = errors_of_kind(model);
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
@@ -192,7 +192,7 @@ void check_names(const ModelConfig& model, Check& check) {
   }
 }
 
-/// `order` is read of the same model.
+/// `order` must be layer_order() of `model`.
 void check_pattern(const ModelConfig& model, const ParsedList<std::uint8_t>& order, Check& check) {
   const char* path = "model.layer_pattern";
   if (!model.layer_pattern) return;
@@ -282,7 +282,7 @@ void ignore_rope(const ModelConfig& model, Check& check) {
   check.no_effect("model.rope_scaling", model.rope_scaling != RopeScalingConfig{}, idle);
 }
 
-/// Which types read a key of rope_scaling, and whether it is not at its default.
+/// The types that read a key of rope_scaling, and whether its value differs from the default.
 struct RopeKey {
   const char* key;
   bool differs;
@@ -318,7 +318,7 @@ void check_rope_readers(const RopeScalingConfig& scaling, RopeType type, Check& 
   }
 }
 
-/// The lists of longrope, one number for each pair.
+/// Checks that the lists of longrope have one number for each pair.
 void check_pair_factors(const RopeScalingConfig& scaling, std::int64_t pairs, Check& check) {
   const auto has_pairs = [&](const char* key, const std::optional<NumberList>& list) {
     const std::int64_t given = list ? std::ssize(*list) : 0;
@@ -333,7 +333,7 @@ void check_pair_factors(const RopeScalingConfig& scaling, std::int64_t pairs, Ch
   has_pairs("long_factor", scaling.long_factor);
 }
 
-/// `pairs`: that RoPE turns in a head, where it is known.
+/// `pairs`: number of pairs in a head that RoPE rotates, or 0 if unknown.
 void check_rope_scaling(const RopeScalingConfig& scaling, RopeType type, std::int64_t pairs,
                         Check& check) {
   const auto above_zero = [&](const char* key, double value) {

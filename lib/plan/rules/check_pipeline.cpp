@@ -1,5 +1,5 @@
-// How the global batch divides into replicas and micro-batches, threads per host, and magnitudes;
-// then the pipeline schedule and its messages.
+// The division of the global batch into replicas and micro-batches, threads per host, and
+// magnitudes; then the pipeline schedule and its messages.
 
 #include <algorithm>
 
@@ -33,7 +33,7 @@ void check_ranges(const Config& config, Check& check) {
   }
 }
 
-/// For a config that gives micro_batch_size and micro_batch_num: both must make up the batch.
+/// If micro_batch_size and micro_batch_num are both given, their product must give the batch.
 bool check_product(const TrainConfig& train, std::int64_t data, Check& check) {
   const std::int64_t micro = *train.micro_batch_size;
   const std::int64_t count = *train.micro_batch_num;
@@ -63,7 +63,7 @@ std::string unit_text(const Facts& facts) {
                    named("data_parallel", facts.mesh.dp));
 }
 
-/// A batch that is rounded down must leave each replica a micro-batch.
+/// A batch, rounded down, must give each replica a micro-batch.
 bool check_least_batch(const Facts& facts, Check& check) {
   const std::int64_t unit = facts.batch.unit(facts.mesh);
   const std::int64_t least = facts.batch.ramp.front().batch;
@@ -78,7 +78,7 @@ bool check_least_batch(const Facts& facts, Check& check) {
   return false;
 }
 
-/// The batches on the way to the full one.
+/// Checks the batch sizes before the full one.
 void check_ramp(const Facts& facts, Check& check) {
   const TrainConfig& train = facts.config.train;
   const char* path = "train.rampup_batch_size";
@@ -104,7 +104,7 @@ void check_ramp(const Facts& facts, Check& check) {
   }
 }
 
-/// The first rule of schedules that does not hold for `microbatches`; empty: all hold.
+/// The message of the first schedule rule that `microbatches` breaks; empty if there is none.
 std::string broken_rule(Facts facts, std::int64_t microbatches) {
   facts.batch.microbatches = microbatches;
   Diagnostics found;
@@ -114,7 +114,7 @@ std::string broken_rule(Facts facts, std::int64_t microbatches) {
   return found.has_errors() ? found.list().front().message : "";
 }
 
-/// Every rank must get whole micro-batches of equal size; false if a rule is broken.
+/// Checks that every rank gets whole micro-batches of equal size; false if not.
 bool check_sequences(const Facts& facts, Check& check) {
   const TrainConfig& train = facts.config.train;
   if (!facts.mesh_is_clean(check) ||
@@ -164,7 +164,7 @@ void check_magnitude(const Facts& facts, Check& check) {
     return;
   }
   const std::int64_t micro = facts.batch.micro_batch_size;
-  std::int64_t microbatches = 0;  // of all sizes that are planned
+  std::int64_t microbatches = 0;  // sum over all planned batch sizes
   for (const RampPart& part : facts.batch.ramp) {
     microbatches += std::max<std::int64_t>(1, part.batch / facts.batch.unit(facts.mesh));
   }
@@ -216,7 +216,7 @@ void remark_threads(const Facts& facts, Check& check) {
 
 }  // namespace
 
-/// The schedule's rules about the number of micro-batches hold for each batch of a ramp.
+/// Checks the schedule's rules about the number of micro-batches for each batch of a ramp.
 void check_ramp_schedules(const Facts& facts, Check& check) {
   const char* path = "train.rampup_batch_size";
   const bool other = facts.batch.ramp.size() == 1 || facts.mesh.pp == 1;
@@ -246,14 +246,14 @@ void check_batch(const Facts& facts, Check& check) {
 
 namespace {
 
-/// The numbers of micro-batches, stages and chunks are known.
+/// Whether the numbers of micro-batches, stages and chunks are known.
 bool sizes_are_clean(const Facts& facts, Check& check) {
   return facts.mesh_is_clean(check) &&
          check.clean({"train.global_batch_size", "train.micro_batch_size", "train.micro_batch_num",
                       "parallel.virtual_pipeline_stages", "parallel.pipeline.layout"});
 }
 
-/// Ways to get `count` micro-batches: smaller micro-batches, or a larger batch.
+/// Texts for ways to get `count` micro-batches: smaller micro-batches, or a larger batch.
 std::vector<std::string> more_microbatches(const Facts& facts, std::int64_t count) {
   const TrainConfig& train = facts.config.train;
   const std::int64_t local = product_of({facts.batch.micro_batch_size, facts.batch.microbatches});
@@ -267,7 +267,7 @@ std::vector<std::string> more_microbatches(const Facts& facts, std::int64_t coun
   return legal;
 }
 
-/// The key that asks for chunks.
+/// The key that sets the number of chunks.
 const char* chunks_path(const Facts& facts) {
   return facts.parallel().virtual_pipeline_stages > 1 || facts.chunks == 1
              ? "parallel.virtual_pipeline_stages"
@@ -303,7 +303,7 @@ void check_chunks(const Facts& facts, Check& check) {
   }
 }
 
-/// As in Megatron, a group of micro-batches runs on one chunk before the next chunk starts.
+/// Checks the size of the groups of micro-batches that run on a chunk in a row, as in Megatron.
 void check_microbatch_groups(const Facts& facts, Check& check) {
   const auto& given = facts.parallel().pipeline.microbatch_group_size_per_vp_stage;
   const char* path = "parallel.pipeline.microbatch_group_size_per_vp_stage";
@@ -340,8 +340,8 @@ void check_microbatch_groups(const Facts& facts, Check& check) {
   }
 }
 
-/// As in MindSpore: at least one micro-batch per stage; with interleaving a multiple of the stages
-/// and at least two per stage.
+/// MindSpore's rule: at least one micro-batch per stage; with interleaving, a multiple of the
+/// number of stages and at least two per stage.
 void check_microbatches(const Facts& facts, Check& check) {
   const TrainConfig& train = facts.config.train;
   const bool by_number =
@@ -374,7 +374,7 @@ void check_microbatches(const Facts& facts, Check& check) {
 }
 
 void remark_schedule(const Facts& facts, Check& check) {
-  if (facts.unsplit || !facts.mesh_is_clean(check)) return;  // check_modes reports it then
+  if (facts.unsplit || !facts.mesh_is_clean(check)) return;  // check_modes reports the former
   const PipelineConfig& pipeline = facts.parallel().pipeline;
   if (facts.mesh.pp == 1) {
     check.no_effect("parallel.pipeline.scheduler",
@@ -403,7 +403,7 @@ const char* overlap_path = "parallel.pipeline.overlap_p2p_comm";
 const char* batch_path = "parallel.pipeline.batch_p2p_comm";
 const char* ring_path = "parallel.pipeline.use_ring_exchange_p2p";
 
-/// A ring exchange is a batch with both neighbours.
+/// Checks keys that require batched messages; a ring exchange is a batch with both neighbours.
 void check_batches(const Facts& facts, Check& check) {
   const PipelineConfig& pipeline = facts.parallel().pipeline;
   const ScheduleTraits& traits = traits_of(pipeline.scheduler);
@@ -441,7 +441,7 @@ void check_overlapped(const Facts& facts, Check& check) {
   }
   const bool known = facts.mesh_is_clean(check) &&
                      check.clean({"parallel.virtual_pipeline_stages", "parallel.pipeline"});
-  // Megatron's rule for its schedule without chunks; it has no GPipe.
+  // Megatron's rule for its schedule without chunks. Megatron has no GPipe.
   const bool overlaps = traits_of(pipeline.scheduler).overlaps;
   if (pipeline.overlap_p2p_comm && known && !overlaps && facts.mesh.pp > 1 && facts.chunks == 1) {
     check.error("overlap-chunks", overlap_path,
@@ -458,7 +458,7 @@ void remark_ways(const Facts& facts, Check& check) {
     check.no_effect(batch_path, pipeline.batch_p2p_comm.has_value(), reason);
     check.no_effect(overlap_path, pipeline.overlap_p2p_comm, reason);
   }
-  // One chunk's messages are never next to each other, so a batch has one of them.
+  // With one chunk, no two messages are neighbours, so a batch has one message.
   const bool alone = facts.mesh.pp > 1 && facts.chunks == 1 &&
                      pipeline.scheduler == PipelineScheduler::one_f_one_b;
   const char* one_chunk =
@@ -489,7 +489,7 @@ void remark_ways(const Facts& facts, Check& check) {
   }
 }
 
-/// Why gradients are summed after each micro-batch, and what changes that; "" if they are not.
+/// Why gradients are summed after each micro-batch, and how to change it; empty if they are not.
 std::pair<std::string, std::string> summed_for_each(const Config& config) {
   if (config.hooks.no_sync == "never") {
     return {"hooks.no_sync is never", "set hooks.no_sync to last_microbatch"};
@@ -531,7 +531,7 @@ void check_deferral(const Facts& facts, Check& check) {
   }
 }
 
-/// Micro-batches as long as their longest document: with or without stages.
+/// Checks variable_seq_lengths: micro-batches are as long as their longest document.
 void check_lengths(const Facts& facts, Check& check) {
   const char* path = "parallel.pipeline.variable_seq_lengths";
   const bool varies = facts.parallel().pipeline.variable_seq_lengths;
@@ -554,7 +554,7 @@ void check_lengths(const Facts& facts, Check& check) {
   if (apart) check_group("capacity_group_size", facts.model.capacity_group);
 }
 
-/// Keys of the pipeline section that have no effect with one stage.
+/// Warns about keys of section pipeline that have no effect with one stage.
 void remark_one_stage(const Facts& facts, Check& check) {
   const PipelineConfig& pipeline = facts.parallel().pipeline;
   const std::string reason = facts.unsplit

@@ -59,7 +59,7 @@ void check_select(const Facts& facts, Check& check) {
               formatted("a form is none, {}; *n repeats it: full*2, norms, none", form_words));
 }
 
-/// Keys that select: auto needs, and those that it decides itself.
+/// Checks the keys that select: auto needs, and those whose values it decides.
 void check_auto(const Facts& facts, Check& check) {
   const RecomputeConfig& recompute = facts.config.recompute;
   if (recompute.select != "auto") {
@@ -109,7 +109,7 @@ void check_slices(const Facts& facts, Check& check) {
                   "tensor_parallel is 1");
 }
 
-/// Only rounded copies can be offloaded: the optimizer updates all other weights.
+/// Only 16-bit copies of weights can be offloaded: the optimizer updates all others.
 void check_weights(const Facts& facts, Check& check) {
   const char* path = "offload.weights";
   if (resolve_compute(facts.config.precision) == ComputeType::fp32) {

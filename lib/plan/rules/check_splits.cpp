@@ -24,12 +24,12 @@ void refuse_tensor(const char* code, const std::string& key, std::int64_t count,
                 multiples_near(facts.mesh.tp, count)));
 }
 
-/// "num_query_groups of layers local": of the kinds of layers that a file names.
+/// The key with the kind of layers, if the config names kinds: "num_query_groups of layers local".
 std::string of_kind(const std::string& key, const LayerKind& kind) {
   return kind.name.empty() ? key : formatted("{} of layers {}", key, kind.name);
 }
 
-/// Numbers of query groups that fit the heads and the tensor-parallel ranks.
+/// Text with numbers of query groups that fit the heads and the tensor-parallel ranks.
 std::string legal_groups(std::int64_t heads, std::int64_t ranks) {
   std::vector<std::string> legal;
   for (std::int64_t groups = 1; groups <= heads && legal.size() < 4; ++groups) {
@@ -62,14 +62,14 @@ void check_heads(const Facts& facts, const ModelShape& shape, Check& check) {
   }
 }
 
-/// The first kind of layers with an MLP whose width the tensor-parallel ranks do not divide.
+/// The first kind of layers whose MLP width the tensor-parallel size does not divide, or nullptr.
 const LayerKind* indivisible_mlp(const ModelShape& shape, std::int64_t tp) {
   const auto bad = [tp](const LayerKind& kind) { return kind.ffn % tp != 0; };
   const auto found = std::ranges::find_if(shape.kinds, bad);
   return found == shape.kinds.end() ? nullptr : &*found;
 }
 
-/// The first kind of layers whose heads of queries, or of keys, `ranks` do not divide.
+/// The first kind of layers with query or key heads that `ranks` does not divide, or nullptr.
 const LayerKind* indivisible_heads(const ModelShape& shape, std::int64_t ranks) {
   const auto bad = [&](const LayerKind& kind) {
     return shape.heads % ranks != 0 || kind.kv_heads % ranks != 0;
@@ -127,7 +127,7 @@ constexpr const char* mlp_key = "parallel.operator_splits.feed_forward";
 constexpr const char* embedding_key = "parallel.operator_splits.embedding";
 constexpr const char* head_key = "parallel.operator_splits.head";
 
-/// The lists for the layers, word by word.
+/// Checks the lists of splits by layer.
 void check_layer_splits(const Facts& facts, Check& check) {
   const OperatorSplitsConfig& said = facts.parallel().operator_splits;
   const std::int64_t layers = facts.config.model.num_layers;
@@ -144,8 +144,8 @@ void check_layer_splits(const Facts& facts, Check& check) {
   read(mlp_key, said.feed_forward);
 }
 
-/// The embedding and the head against vocab_emb_dp, and against each other where they are one
-/// table.
+/// Checks the embedding and the head for consistency with vocab_emb_dp, and with each other if they
+/// are one table.
 void check_vocabulary_splits(const Facts& facts, Check& check) {
   const OperatorSplitsConfig& said = facts.parallel().operator_splits;
   const OperatorSplits& splits = facts.operators;
@@ -185,7 +185,7 @@ bool exchanges_heads(const Facts& facts) {
   return false;
 }
 
-/// Attention by tokens exchanges tokens for heads.
+/// Checks attention that is split by tokens, which exchanges tokens for heads.
 void check_attention_split(const Facts& facts, Check& check) {
   const OperatorSplits& splits = facts.operators;
   const bool by_tokens = splits.any_attention(SplitBy::tokens);
@@ -217,7 +217,7 @@ void check_attention_split(const Facts& facts, Check& check) {
                         divisors_near(heads ? shape.heads : wrong->kv_heads, tp)));
 }
 
-/// Without sequence parallelism the tokens of a micro-batch are cut only here.
+/// With sequence parallelism, other rules check that tp divides the tokens of a micro-batch.
 void check_token_share(const Facts& facts, Check& check) {
   if (facts.parallel().sequence_parallel) return;
   const std::int64_t tokens =
@@ -286,7 +286,7 @@ void check_sequence(const Facts& facts, Check& check) {
                         multiples_near(product, length)));
 }
 
-/// One word for each layer, or for all.
+/// cp_comm_type needs one word for all layers or one for each.
 void check_context_layers(const Facts& facts, Check& check) {
   const CpCommTypes& types = facts.parallel().cp_comm_type;
   const std::int64_t count = std::ssize(types.layers);

@@ -17,12 +17,12 @@ namespace trainctl {
 
 namespace {
 
-/// How a pattern without effect is best told.
+/// The message about a pattern that matches no parameter.
 struct EmptyPattern {
   std::string message, help;
 };
 
-/// `entry`: from 1. `parameters`: those that entries may take.
+/// `entry`: number from 1. `parameters`: all parameters that an entry may match.
 EmptyPattern describe_empty(const std::string& pattern, int entry,
                             const std::vector<ParamSpec>& parameters) {
   const std::string shown = formatted("\"{}\" of entry {}", pattern, entry);
@@ -94,7 +94,7 @@ void check_groups(const Facts& facts, Check& check) {
 
 namespace {
 
-/// Options that the chosen style ignores.
+/// Warns about options that the chosen style ignores.
 void remark_schedule(const LrScheduleConfig& schedule, Check& check) {
   const LrScheduleConfig usual;
   if (schedule.style == LrStyle::constant) {
@@ -138,8 +138,7 @@ void check_gradient_type(ComputeType type, Check& check) {
       "set main_grads_dtype to bf16 or fp32");
 }
 
-/// Where products read another type than bf16, matrices kept in bf16 would need copies of that
-/// type.
+/// Matrices kept in bf16 require products in bf16; another dtype would need copies.
 void check_master_type(ComputeType type, const PrecisionConfig& precision, Check& check) {
   if (type == ComputeType::fp32) return;
   if (type == ComputeType::fp16) {
@@ -158,7 +157,7 @@ void check_master_type(ComputeType type, const PrecisionConfig& precision, Check
               "set precision.compute to bf16, or main_params_dtype to fp32");
 }
 
-/// In fp16 squares of small gradients would be 0.
+/// In fp16, squares of small gradients would become 0.
 void check_moment(const char* path, ComputeType type, Check& check) {
   if (type != ComputeType::fp16) return;
   check.error("state-type", path,
@@ -167,7 +166,7 @@ void check_moment(const char* path, ComputeType type, Check& check) {
               "set it to bf16 or fp32");
 }
 
-/// Keys of other optimizers than the chosen ones.
+/// Warns about keys that none of the chosen optimizers reads.
 void remark_optimizer(const OptimizerConfig& optimizer, Check& check) {
   const OptimizerConfig usual;
   const std::vector<OptimizerType> used = used_types(optimizer);
@@ -316,7 +315,7 @@ void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check&
                   formatted("set wsd_decay_steps to {}", std::max<std::int64_t>(1, decay / 10)));
     }
   }
-  // Who shortens a run on the command line does not want another schedule.
+  // A user who shortens a run on the command line usually wants to keep the schedule.
   const bool shortened =
       check.on_command_line("train.steps") && !check.on_command_line("lr_schedule.decay_steps");
   if (schedule.style != LrStyle::constant && schedule.decay_steps && decay > steps && !shortened) {
@@ -329,7 +328,7 @@ void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check&
   remark_schedule(schedule, check);
 }
 
-/// A path that a shell would have expanded, had it seen it: it would make a folder named "~".
+/// Rejects a path that only a shell would expand; it would create a folder named "~".
 void check_home(const std::string& path, const std::string& value, Check& check) {
   if (value != "~" && !value.starts_with("~/")) return;
   check.error("home-path", path,

@@ -10,7 +10,7 @@ namespace {
 
 double cosine_fall(double x) { return 0.5 * (1.0 + std::cos(std::numbers::pi * x)); }
 
-/// The part of max - min that remains at fraction `y` of WSD's last phase.
+/// The remaining share of max - min at fraction `y` of WSD's last phase.
 double wsd_remaining(DecayStyle style, double y) {
   switch (style) {
     case DecayStyle::linear: return 1.0 - y;

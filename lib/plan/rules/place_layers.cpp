@@ -49,7 +49,7 @@ class Reader {
     while (at_ < text_.size() && (text_[at_] == ',' || text_[at_] == ' ')) ++at_;
   }
 
-  /// Up to the end or, inside parentheses, to the one that closes them.
+  /// Reads up to the end of the text or, inside parentheses, up to the closing one.
   std::string sequence(int depth) {
     std::string letters;
     for (skip_cosmetics(); at_ < text_.size() && error_.empty(); skip_cosmetics()) {
@@ -92,7 +92,7 @@ class Reader {
     return std::string(1, c);
   }
 
-  /// "*3" after a letter or a parenthesis; 1 without one.
+  /// Reads the number of "*3" after a letter or a parenthesis; 1 without "*".
   std::size_t repetition() {
     skip_cosmetics();
     if (at_ >= text_.size() || text_[at_] != '*') return 1;
@@ -120,8 +120,8 @@ ParsedList<std::string> parse_stage_layout(std::string_view text) { return Reade
 
 namespace {
 
-/// Each part takes layers while they cost at most `most` and enough are left for those behind it.
-/// Empty: they cost more.
+/// Gives each part layers while their cost is at most `most` and enough layers remain for later
+/// parts. Empty if the layers do not fit.
 std::vector<std::int64_t> deal(const std::vector<double>& costs, double last, std::int64_t parts,
                                double most) {
   const auto layers = std::ssize(costs);
@@ -154,7 +154,7 @@ std::vector<std::int64_t> balanced_counts(const std::vector<double>& costs, doub
   double enough = 2 * std::accumulate(costs.begin(), costs.end(), last);
   double least = 0;
   std::vector<std::int64_t> best = deal(costs, last, parts, enough);
-  constexpr int halvings = 100;  // more than a double has bits
+  constexpr int halvings = 100;  // more than the bits of a double
   for (int i = 0; i < halvings; ++i) {
     const double middle = least + (enough - least) / 2;
     std::vector<std::int64_t> counts = deal(costs, last, parts, middle);
@@ -166,7 +166,7 @@ std::vector<std::int64_t> balanced_counts(const std::vector<double>& costs, doub
 
 namespace {
 
-/// Layers of every chunk in model order: [chunk * stages + stage]. Nullopt: an error was reported.
+/// Layers of every chunk in model order: [chunk * stages + stage]. Nullopt after an error.
 using Counts = std::optional<std::vector<std::int64_t>>;
 
 std::string key(const char* name) { return std::string("parallel.pipeline.") + name; }
@@ -176,7 +176,7 @@ struct Cut {
   std::int64_t stages = 1;
   std::int64_t chunks = 1;
   const PipelineConfig& pipeline;
-  bool compiled = false;  // the mode's placement is MindSpore's
+  bool compiled = false;  // the mode uses MindSpore's placement
   Check& check;
 
   std::int64_t places() const { return stages * chunks; }
@@ -191,7 +191,7 @@ struct Cut {
   }
 };
 
-/// Megatron's even split; embedding and loss may count as layers.
+/// Megatron's even division; embedding and loss may count as layers.
 Counts cut_evenly(const Cut& cut) {
   const std::int64_t first = cut.pipeline.account_for_embedding ? 1 : 0;
   const std::int64_t last = cut.pipeline.account_for_loss ? 1 : 0;
@@ -235,8 +235,8 @@ bool fits_chunks(const Cut& cut, const std::string& path, const std::string& wha
   return false;
 }
 
-/// The given counts for the first and last stage, the rest evenly on the stages between. With two
-/// stages and both counts given there is no rest: they must add up to the model.
+/// Uses the given counts for the first and the last stage, and divides the rest evenly. With two
+/// stages and both counts given, these must add up to the model's layers.
 Counts cut_by_ends(const Cut& cut) {
   const auto& first = cut.pipeline.first_stage_layers;
   const auto& last = cut.pipeline.last_stage_layers;
@@ -250,8 +250,8 @@ Counts cut_by_ends(const Cut& cut) {
   if (!fits) {
     const std::int64_t given = first ? *first : *last;
     const std::int64_t other = first ? last.value_or(0) : 0;
-    const std::int64_t open = cut.layers - other;  // what the stage and those between share
-    // Nearest counts that leave a multiple of the stages between them.
+    const std::int64_t open = cut.layers - other;  // layers of the stage and those between
+    // Suggests the nearest counts that leave the stages between equal numbers of layers.
     const std::int64_t step = std::max<std::int64_t>(1, between);
     const std::int64_t most = between == 0 ? open : open - step;
     const std::int64_t near = std::clamp<std::int64_t>(given, 1, std::max<std::int64_t>(1, most));
@@ -295,8 +295,8 @@ Counts cut_by_ends(const Cut& cut) {
   return counts;
 }
 
-/// MindSpore: stage(l) = min((l + offset) / d, P - 1) with d = max(L / P, 1), over the places of
-/// all chunks.
+/// MindSpore's rule: stage(l) = min((l + offset) / d, P - 1) with d = max(L / P, 1), over the
+/// places of all chunks.
 Counts cut_by_formula(const Cut& cut, std::int64_t offset) {
   if (cut.layers < cut.places()) {
     cut.check.error("stage-layers", "parallel.pipeline_stages",
@@ -324,7 +324,7 @@ Counts cut_by_formula(const Cut& cut, std::int64_t offset) {
   return counts;
 }
 
-/// As in MindFormers: L / (P V) layers each, plus the stage's offset; with chunks, the offsets of
+/// MindFormers' rule: L / (P V) layers each, plus the stage's offset. With chunks, the offsets of
 /// all stages for chunk 0 come first, then those for chunk 1, and so on.
 Counts cut_by_offset(const Cut& cut) {
   const IntList& offset = *cut.pipeline.offset;
@@ -365,7 +365,7 @@ Counts cut_by_offset(const Cut& cut) {
   return counts;
 }
 
-/// How often a letter occurs in all stages.
+/// The number of occurrences of a letter in all stages.
 std::int64_t count_of(const ParsedList<std::string>& layout, char letter) {
   std::int64_t count = 0;
   for (const std::string& stage : layout.values) {
@@ -374,7 +374,7 @@ std::int64_t count_of(const ParsedList<std::string>& layout, char letter) {
   return count;
 }
 
-/// The mistake in a well-formed stage text; empty if there is none.
+/// A message about a mistake in a well-formed stage text; empty if there is none.
 std::string layout_mistake(const Cut& cut, const ParsedList<std::string>& layout) {
   const auto stages = static_cast<std::int64_t>(layout.values.size());
   if (!layout.values.front().starts_with('E')) return "must start with E, the embedding";
@@ -397,7 +397,7 @@ std::string layout_mistake(const Cut& cut, const ParsedList<std::string>& layout
   return {};
 }
 
-/// "Et*3|t*4|t*4|t*3L": an example with the layers as even as possible, for a message.
+/// An example text with layers as even as possible, for a message: "Et*3|t*4|t*4|t*3L".
 std::string sample_layout(std::int64_t layers, std::int64_t places) {
   std::string text = "E";
   for (std::int64_t place = 0; place < places; ++place) {
@@ -408,7 +408,7 @@ std::string sample_layout(std::int64_t layers, std::int64_t places) {
   return text + "L";
 }
 
-/// Sets `chunks` from the number of stages in the text.
+/// Also sets `chunks` from the number of stages in the text.
 Counts cut_by_layout(Cut& cut) {
   const ParsedList<std::string> layout = parse_stage_layout(*cut.pipeline.layout);
   const std::string path = key("layout");
@@ -464,15 +464,15 @@ Counts cut_by_layout(Cut& cut) {
   return counts;
 }
 
-/// FLOPs of the forward pass of one sequence.
+/// FLOPs of the products.
 double flops_of(const Products& products) {
   double flops = 0;
   for (const Product& one : products) flops += one.flops();
   return flops;
 }
 
-/// So that the chunk with most work has least: each takes layers until it has as much, those before
-/// it first. A chunk is without layers only where there are too few.
+/// Minimises the FLOPs of the largest chunk. Earlier chunks are filled first; a chunk is empty only
+/// if there are fewer layers than chunks.
 Counts cut_by_cost(const Cut& cut, const ModelShape& model) {
   const std::int64_t tokens = model.seq_length;
   std::vector<double> costs;
@@ -484,7 +484,7 @@ Counts cut_by_cost(const Cut& cut, const ModelShape& model) {
   return balanced_counts(costs, head, cut.places());
 }
 
-/// At most one rule for placing layers may be given.
+/// Checks that at most one rule for placing layers is given.
 bool is_one_rule(const Cut& cut) {
   const PipelineConfig& pipeline = cut.pipeline;
   std::vector<std::string> asked;
@@ -541,7 +541,7 @@ void remark_unused(const Cut& cut, const std::string& reason) {
 
 StageMap make_stage_map(const Config& config, Check& check) {
   const ParallelConfig& parallel = config.parallel;
-  // The world size does not matter here: it only decides the mode if no size is given.
+  // The world size is irrelevant here, since it affects the mode only if no size is given.
   const ParallelMode mode = resolve_mode(parallel, 1);
   Cut cut{config.model.num_layers, 1, 1, parallel.pipeline, false, check};
   cut.compiled = mode == ParallelMode::semi_auto_parallel || mode == ParallelMode::auto_parallel;

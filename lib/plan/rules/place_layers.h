@@ -1,5 +1,5 @@
-// Places layers on pipeline stages and model chunks, or reports why they cannot be placed: evenly,
-// by a stage text, or so that the most expensive part is cheapest.
+// Places layers on pipeline stages and model chunks, or reports why that is not possible: evenly,
+// by a stage text, or so that the most expensive chunk costs least.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace trainctl {
 
-/// Places the layers by the rule that the configuration selects: evenly (Megatron), with given
-/// first and last counts, with embedding and loss counted as layers, by a stage text
-/// (pipeline.layout, megatron.core PipelineParallelLayerLayout), so that the chunk with most FLOPs
-/// has least (pipeline.layout: auto), or by MindSpore's min((l + offset)
-/// / (L / P), P - 1) if parallel_mode is semi_auto_parallel or auto_parallel or pipeline.offset is
-/// given. On an error, reports it to `check` and returns an empty map.
+/// Places the layers by the configured rule: evenly (Megatron), with given first and last counts,
+/// with embedding and loss counted as layers, by a stage text (pipeline.layout, megatron.core
+/// PipelineParallelLayerLayout), so that the largest FLOPs of a chunk are minimal (pipeline.layout:
+/// auto), or by MindSpore's min((l + offset) / (L / P), P - 1) with parallel_mode
+/// semi_auto_parallel or auto_parallel, or pipeline.offset. On an error, reports it to `check` and
+/// returns an empty map.
 StageMap make_stage_map(const Config& config, Check& check);
 
 /// The letters of each stage, in model order, in the stage text of parallel.pipeline.layout

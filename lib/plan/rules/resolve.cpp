@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t too_many_ranks = (std::int64_t{1} << 24) + 1;
 
-/// The product of sizes, or too_many_ranks.
+/// The product of sizes, at most too_many_ranks.
 std::int64_t ranks_of(std::initializer_list<std::int64_t> sizes) {
   std::int64_t ranks = 1;
   for (const std::int64_t size : sizes) {
@@ -33,7 +33,7 @@ ParallelMode resolve_mode(const ParallelConfig& parallel, std::int64_t world_siz
   if (parallel.parallel_mode) return *parallel.parallel_mode;
   const bool splits = parallel.tensor_parallel > 1 || parallel.context_parallel > 1 ||
                       parallel.pipeline_stages > 1 || parallel.expert_parallel > 1;
-  // The mode data_parallel ignores these.
+  // Options that data_parallel ignores.
   const bool asks = !parallel.gradient_fp32_sync || !parallel.loss_repeated_mean ||
                     !(parallel.dataset_strategy == DatasetSplit{});
   if (splits) return ParallelMode::hybrid_parallel;
@@ -73,7 +73,7 @@ std::int64_t world_size_of(const ParallelConfig& parallel) {
   if (parallel.data_parallel) {
     return ranks_of({dense, std::max<std::int64_t>(1, *parallel.data_parallel)});
   }
-  const std::int64_t expert = ranks_of({one.etp, one.ep, one.pp});  // the experts' sizes fit too
+  const std::int64_t expert = ranks_of({one.etp, one.ep, one.pp});  // must also divide
   return std::min(too_many_ranks, std::lcm(dense, expert));
 }
 
@@ -107,7 +107,7 @@ ComputeType resolve_compute(const PrecisionConfig& precision) {
 
 namespace {
 
-/// The number of which every batch is a multiple.
+/// The greatest common divisor of all batch sizes.
 std::int64_t common_part(const TrainConfig& train) {
   const bool ramps = train.rampup_batch_size && !problem_of_ramp(train);
   if (!ramps) return train.global_batch_size;
@@ -133,7 +133,7 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh, BatchesDone
   return sizes;
 }
 
-/// fp32 or bf16.
+/// The dtype of stored values: fp32 or bf16.
 DType type_of_state(ComputeType type) {
   return type == ComputeType::bf16 ? DType::bf16 : DType::f32;
 }
@@ -173,14 +173,14 @@ std::int64_t resolve_length_step(const Config& config, const Mesh& mesh) {
   const ParallelConfig& parallel = config.parallel;
   const bool varies = parallel.pipeline.variable_seq_lengths && !config.data.packing;
   if (!varies) return 0;
-  constexpr std::int64_t multiple = 8;  // what vector code works on
+  constexpr std::int64_t multiple = 8;  // elements of a vector instruction
   const RecomputeConfig& recompute = config.recompute;
   const bool slices = recompute.enable && recompute.slice_activation;
   const TokenPieces tokens = token_layout(mesh.cp, 0);
   const OperatorSplits splits =
       resolve_splits(config, resolve_mode(parallel, mesh.world_size()), mesh);
   const ModelShape model = model_shape(config.model, config.moe);
-  // Ranks that route the same tokens may each send a slice of them.
+  // With experts, tensor-parallel ranks may each send a slice of equal tokens.
   const bool cuts =
       parallel.sequence_parallel || slices || splits.any(SplitBy::tokens) || model.experts > 1;
   const std::int64_t parts = tokens.ranks * tokens.pieces() * (cuts ? mesh.tp : 1);
@@ -247,7 +247,7 @@ ExchangeRule resolve_exchange(const Config& config, const Mesh& mesh) {
 
 namespace {
 
-/// The split of each layer; empty: all by features.
+/// The split of each layer; empty if all are by features.
 std::vector<SplitBy> layer_splits(const std::optional<std::string>& text, std::int64_t layers) {
   if (!text) return {};
   ParsedList<SplitBy> read = parse_layer_splits(*text, layers);

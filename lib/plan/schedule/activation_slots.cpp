@@ -15,10 +15,10 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t row_alignment = 64;  // bytes, as device/slab.h
+constexpr std::int64_t row_alignment = 64;  // in bytes, as in device/slab.h
 constexpr std::size_t moments = static_cast<std::size_t>(Moment::weight) + 1;
 
-/// First and last time at which something happens.
+/// The first and the last time of an event.
 struct Span {
   int first = -1;
   int last = -1;
@@ -28,9 +28,9 @@ struct Span {
   }
 };
 
-/// When each moment of each unit and micro-batch comes. A row takes a time for each of its units;
-/// messages that are posted together are also awaited together and take one. A chunk without units
-/// counts as one.
+/// The time of each moment of each unit and micro-batch. A row takes one time for each of its
+/// units. Messages that are posted together are awaited together and take one. A chunk without
+/// units counts as one unit.
 class Times {
  public:
   Times(std::span<const Action> actions, const ScheduleInput& input) : input_(input) {
@@ -53,11 +53,11 @@ class Times {
     }
   }
 
-  /// All times are below it.
+  /// An upper bound, above all times.
   int end() const { return end_; }
 
-  /// The last time at which the row of a micro-batch is read. Where nothing comes back, all units
-  /// of a chunk have read its data only at the end of F.
+  /// The last time at which the row of a micro-batch is read. In a forward-only schedule, the
+  /// chunk's data is in use until F of its last unit.
   int end_of(const ActivationSpec& row, int microbatch) const {
     const bool data = input_.forward_only && row.storage == Storage::batch && row.unit >= 0;
     const int unit = data ? at(input_.units, row.chunk).end - 1 : row.unit;
@@ -106,7 +106,7 @@ class Times {
         span(row.chunk, width(row.chunk) - 1, row.microbatch, Moment::gradient).note(time);
         break;
       case ActionKind::forward:
-        // Rows that live until a pass that never comes end here.
+        // A forward-only schedule has no B, so rows that live until B end here.
         if (input_.forward_only) note_units(Moment::backward);
         return note_units(Moment::forward);
       case ActionKind::offload:
@@ -120,7 +120,7 @@ class Times {
     }
   }
 
-  /// Handles an input or gradient that comes from another chunk of this rank.
+  /// Sets the times of inputs and gradients that come from another chunk of this rank.
   void complete(int chunk, int m) {
     const ChunkPlaces places = input_.places();
     for (int place = 0; place < width(chunk); ++place) {
@@ -144,7 +144,7 @@ class Times {
   }
 
   const ScheduleInput& input_;
-  std::vector<int> first_;  // place of each chunk's first unit among those of the stage
+  std::vector<int> first_;  // index of each chunk's first unit in the stage
   int places_ = 0;
   int end_ = 0;
   std::vector<Spans> spans_;
@@ -200,19 +200,19 @@ class Assignment {
 
  private:
   struct Group {
-    const ActivationSpec* life = nullptr;  // of its first row
+    const ActivationSpec* life = nullptr;  // first row, which defines the lifetime
     std::int64_t bytes = 0;
-    std::vector<int> slot;    // by micro-batch
-    std::vector<int> before;  // the slots it has had
+    std::vector<int> slot;    // slot by micro-batch
+    std::vector<int> before;  // slots that the group had for other micro-batches
   };
   struct Pool {
     Storage kind = Storage::forward;  // see pool_kind()
     std::vector<int> groups;
   };
-  /// The slots of one pool while they are given away.
+  /// The slots of one pool during assignment.
   struct Taken {
-    std::vector<Stay> holders;  // by slot: the last
-    std::vector<int> free;      // the one that was given back last is last
+    std::vector<Stay> holders;  // last stay by slot
+    std::vector<int> free;      // free slots; the last entry was freed last
     int take(const std::vector<int>& before);
   };
 
@@ -232,7 +232,7 @@ class Assignment {
     group.bytes += padded_bytes(spec);
   }
 
-  /// Storages whose groups share pools have the same kind.
+  /// The key of storages whose groups share pools.
   static Storage pool_kind(Storage storage) {
     const bool apart = storage == Storage::shared || storage == Storage::repeated ||
                        storage == Storage::staged || storage == Storage::host ||
@@ -283,10 +283,10 @@ class Assignment {
     }
   }
 
-  /// How many stays of a pool there are at most at one time.
+  /// The maximum number of concurrent stays in a pool.
   int max_at_once(const Pool& pool) const {
     if (pool.kind == Storage::shared) return 1;
-    // By time, from before the first one on: stays that begin less those that ended just before.
+    // By time, starting before the first: stays that begin, less those that ended just before.
     std::vector<int> more(static_cast<std::size_t>(times_.end()) + 2);
     for (const int index : pool.groups) {
       each_stay(at(groups_, index), [&](int from, int until, int) {
@@ -303,8 +303,8 @@ class Assignment {
     return most;
   }
 
-  /// Slots by interval colouring: a new one is made only if none is free, so that a pool has as
-  /// many as there are stays at once.
+  /// Assigns slots by interval colouring. A slot is added only if none is free, so a pool has the
+  /// least possible number of slots.
   int colour(const Pool& pool) {
     std::vector<Stay> stays;
     for (const int index : pool.groups) {
@@ -341,7 +341,7 @@ class Assignment {
     return static_cast<int>(taken.holders.size());
   }
 
-  /// Whether a micro-batch is of the row's kind.
+  /// Whether micro-batch `m` has rows of the kind of `row`.
   bool concerns(const ActivationSpec& row, int m) const {
     if (row.kind == RowKind::all) return true;
     return input_.forms.in_partial(row.chunk, m) == (row.kind == RowKind::partial);
@@ -370,8 +370,8 @@ class Assignment {
   ActivationSlots result_;
 };
 
-/// One that the group has had before, so that micro-batches repeat each other's views; else the one
-/// that was given back last, which leaves what older rows hold; else a new one.
+/// Takes a free slot that the group has had before, so that micro-batches share views; else the
+/// slot that was freed last, which leaves older contents intact; else a new slot.
 int Assignment::Taken::take(const std::vector<int>& before) {
   for (const int slot : before) {
     const auto found = std::find(free.begin(), free.end(), slot);

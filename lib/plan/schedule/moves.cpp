@@ -1,5 +1,5 @@
-// Rows that are repeated for memory that is shared: blocks of parameters that are freed after use,
-// and the slots of repeated gradient sums.
+// Repeated rows for shared memory: gathers of parameter blocks that are freed after use, and the
+// slots of repeated gradient sums.
 
 #include <algorithm>
 #include <map>
@@ -15,9 +15,9 @@ namespace trainctl {
 
 namespace {
 
-/// Consecutive readers of the same freed blocks.
+/// Consecutive rows that read the same freed blocks.
 struct Use {
-  std::size_t first = 0;  // rows
+  std::size_t first = 0;  // index of the first row
   std::size_t last = 0;
   std::vector<int> blocks;
 };
@@ -46,7 +46,7 @@ std::vector<Use> uses_of(const std::vector<Action>& rows, const std::vector<Read
   return uses;
 }
 
-/// Writes the rows around the uses.
+/// Inserts copies and waits around the uses of buffers.
 class Gatherer {
  public:
   Gatherer(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks, int ahead)
@@ -69,15 +69,15 @@ class Gatherer {
   }
 
  private:
-  /// A pass of another micro-batch may run between the legs of a row.
+  /// Notes the blocks of a pass between its legs, when another pass may run.
   void note_open(const Action& row) {
     if (!is_pass(row.kind) || row.kind == ActionKind::backward_weight) return;
     std::vector<int>& open = open_[row.kind == ActionKind::forward ? 0 : 1];
     open = row.sends_rows() ? freed_blocks_of(row, blocks_) : std::vector<int>{};
   }
 
-  /// Once the uses before number `use` are over: what it and the next ones read is gathered. What
-  /// passes read of which a leg is to come stays.
+  /// After all uses before number `use`: gathers the blocks of this use and of the next `ahead_`,
+  /// and frees the others. Blocks of passes with remaining legs are kept.
   void prepare(std::size_t use) {
     std::vector<int> wanted = open_[0];  // in the order of use
     wanted.insert(wanted.end(), open_[1].begin(), open_[1].end());
@@ -113,10 +113,10 @@ class Gatherer {
   const std::vector<ReadBlock>& blocks_;
   std::vector<Use> uses_;
   std::size_t ahead_;
-  std::vector<int> visits_;  // by block: of its last gather
+  std::vector<int> visits_;  // by block: visit of its last gather
   std::set<int> held_;
-  std::set<int> coming_;      // not waited for yet
-  std::vector<int> open_[2];  // what F and what R or B read whose next leg is to come
+  std::set<int> coming_;      // gathered, but not awaited yet
+  std::vector<int> open_[2];  // blocks of F, and of R or B, with remaining legs
   std::vector<Action> made_;
 };
 
@@ -148,8 +148,8 @@ RowSpans merged(const RowSpans& a, const RowSpans& b) {
   return all;
 }
 
-/// Gives slots to the blocks that live, the largest first: to each the first slot that is free
-/// while it lives.
+/// Gives each block the first slot that is free during its lifetime, the largest blocks first.
+/// Blocks without lifetime get no slot.
 Ring ring_of(const std::vector<RowSpans>& lives, const std::vector<std::int64_t>& sizes) {
   Ring ring;
   ring.slot.assign(lives.size(), -1);
@@ -205,7 +205,7 @@ Ring weight_ring(const std::vector<Action>& rows, const std::vector<ReadBlock>& 
 
 namespace {
 
-/// To which buckets' gradients rows add, without asking each bucket.
+/// An index from rows of B, W and F to the buckets whose gradients they add to.
 class Additions {
  public:
   explicit Additions(const std::vector<BucketSum>& buckets) : buckets_(buckets) {
@@ -219,12 +219,12 @@ class Additions {
     }
   }
 
-  /// Calls with each bucket, in ascending order.
+  /// Calls take(bucket) for each bucket to which the row adds, in ascending order.
   template <class Take>
   void each(const Action& row, const Take& take) const {
     const bool backward =
         row.kind == ActionKind::backward_input || row.kind == ActionKind::backward_weight;
-    if (backward && row.end != row.begin + 1) {  // of several units
+    if (backward && row.end != row.begin + 1) {  // a row of several units
       for (int bucket = 0; bucket < std::ssize(buckets_); ++bucket) {
         if (at(buckets_, bucket).adds(row)) take(bucket);
       }
@@ -239,8 +239,8 @@ class Additions {
 
  private:
   const std::vector<BucketSum>& buckets_;
-  std::vector<int> heads_;                 // to which an F adds
-  std::vector<std::vector<int>> by_unit_;  // to which B and W of the unit add
+  std::vector<int> heads_;                 // buckets to which an F adds
+  std::vector<std::vector<int>> by_unit_;  // by unit: buckets to which B and W add
 };
 
 }  // namespace
@@ -248,8 +248,8 @@ class Additions {
 Ring gradient_ring(const std::vector<Action>& rows, const std::vector<BucketSum>& buckets,
                    const std::vector<std::int64_t>& sizes) {
   std::vector<RowSpans> lives(buckets.size());
-  std::vector<char> open(buckets.size(), 0);  // something is added since the last sum
-  int under_way = -1;                         // the last bucket of which a sum was started
+  std::vector<char> open(buckets.size(), 0);  // gradients added since the last sum
+  int under_way = -1;                         // bucket of the last started sum
   const Additions additions(buckets);
   for (std::size_t row = 0; row < rows.size(); ++row) {
     additions.each(rows[row], [&](int bucket) {
@@ -258,7 +258,7 @@ Ring gradient_ring(const std::vector<Action>& rows, const std::vector<BucketSum>
       at(lives, bucket).push_back({row, rows.size()});
     });
     if (rows[row].kind != ActionKind::reduce || !at(buckets, rows[row].bucket).repeated) continue;
-    // The sum before this one may last until here.
+    // The previous sum may last until this row.
     if (under_way >= 0 && under_way != rows[row].bucket && at(open, under_way) == 0) {
       at(lives, under_way).back().last = row;
     }
@@ -272,7 +272,7 @@ Ring gradient_ring(const std::vector<Action>& rows, const std::vector<BucketSum>
 std::vector<Action> await_slots(const std::vector<Action>& rows,
                                 const std::vector<BucketSum>& buckets) {
   std::vector<Action> made;
-  std::vector<Action> under_way;  // by slot: the sum that nobody has waited for
+  std::vector<Action> under_way;  // by slot: sum that is not awaited yet
   const Additions additions(buckets);
   for (const Action& row : rows) {
     additions.each(row, [&](int bucket) {
@@ -293,20 +293,20 @@ std::vector<Action> await_slots(const std::vector<Action>& rows,
   return made;
 }
 
-// Rows that copy what a layer keeps to the host after its F and back before its R or B.
+// Rows that copy a layer's activations to the host after its F and back before its R or B.
 
 namespace {
 
-/// A buffer's use by one unit and micro-batch: F until the copy out is done, or from the copy back
-/// to the last row that reads it.
+/// The use of a buffer by one unit and micro-batch: from F to the end of the copy to the host, or
+/// from the copy back to the last row that reads it.
 struct BufferUse {
-  Action row;             // the pass that begins it
-  std::size_t first = 0;  // rows
+  Action row;             // first pass of the use
+  std::size_t first = 0;  // index of the first row
   std::size_t last = 0;
   bool backward = false;
 };
 
-/// In the order in which they begin.
+/// The uses of buffers, in order of their first rows.
 std::vector<BufferUse> buffer_uses(const std::vector<Action>& rows, const StageForms& forms) {
   std::vector<BufferUse> uses;
   std::map<std::tuple<bool, int, int>, std::size_t> known;  // by direction, micro-batch and unit
@@ -335,7 +335,7 @@ std::map<std::pair<int, int>, std::size_t> backward_starts(const std::vector<Act
   return starts;
 }
 
-/// Writes the rows around the uses.
+/// Inserts copies and waits around the uses of buffers.
 class Copier {
  public:
   Copier(const std::vector<Action>& rows, const StageForms& forms, int ahead)
@@ -368,8 +368,8 @@ class Copier {
   }
 
  private:
-  /// Awaits the copies that use number `use` may not find under way: the copies out of uses that
-  /// are further back than `ahead`, and its own unit's.
+  /// Awaits the copies to the host that must end before use number `use`: those of uses more than
+  /// `ahead_` before it, and that of the same unit and micro-batch.
   void await(std::size_t use) {
     std::erase_if(leaving_, [&](std::size_t other) {
       const Action& row = uses_[other].row;
@@ -401,10 +401,10 @@ class Copier {
   const std::vector<Action>& rows_;
   std::vector<BufferUse> uses_;
   std::size_t ahead_;
-  std::map<std::size_t, std::vector<std::size_t>> begin_at_;   // by row: the uses that it begins
-  std::map<std::size_t, std::vector<std::size_t>> end_at_;     // the forward ones that it ends
-  std::map<std::size_t, std::vector<std::size_t>> reload_at_;  // and those that start before it
-  std::vector<std::size_t> leaving_;  // uses whose copies out nobody has waited for
+  std::map<std::size_t, std::vector<std::size_t>> begin_at_;   // by row: uses that it begins
+  std::map<std::size_t, std::vector<std::size_t>> end_at_;     // by row: forward uses that it ends
+  std::map<std::size_t, std::vector<std::size_t>> reload_at_;  // by row: uses with reload before it
+  std::vector<std::size_t> leaving_;  // uses whose offload is not awaited yet
   std::vector<Action> made_;
 };
 

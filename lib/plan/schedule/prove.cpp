@@ -16,25 +16,25 @@ namespace trainctl {
 
 namespace {
 
-/// The part of a schedule's proof about passes that run in legs (Action::leg). A rank has one place
-/// for what a pass has on its way in each direction: F in one, R and B in the other.
+// The part of a schedule's proof about passes in legs (Action::leg). For rows being sent, a rank
+// has one buffer for F and one for R and B.
 class ExchangeProof {
  public:
   using Fail = std::function<void(const std::string&)>;
   explicit ExchangeProof(Fail fail) : fail_(std::move(fail)) {}
 
-  /// Takes a row F, R or B. Whether its pass is complete with it.
+  /// Checks an F, R or B row; returns whether its pass is complete.
   bool completes(const Action& row);
-  void finish() const;  // after the last row
+  void finish() const;  // called after the last row
 
  private:
   struct Open {
     bool any = false;
-    Action last;  // its last leg
+    Action last;  // last leg of the open pass
   };
 
   Fail fail_;
-  Open open_[2];  // F; R or B
+  Open open_[2];  // open pass: F; R or B
 };
 
 bool ExchangeProof::completes(const Action& row) {
@@ -57,17 +57,17 @@ void ExchangeProof::finish() const {
   }
 }
 
-/// The part of the proof of one rank's rows that is about memory which is shared: parameters are
-/// there when they are read, and gradients are not added to where others are or are being summed.
+// The part of the proof of one rank's rows about shared memory: parameters are present when they
+// are read, and gradients are not added to a slot that is in use by another bucket or sum.
 class MoveProof {
  public:
   using Fail = std::function<void(const std::string& what)>;  // about the current row
 
-  /// Keeps references to the tables.
+  /// Keeps references to `buckets` and `blocks`.
   MoveProof(const std::vector<BucketSum>& buckets, const std::vector<ReadBlock>& blocks, Fail fail);
-  /// The next row, whose bucket or block exists.
+  /// Checks the next row, whose bucket or block must exist.
   void check(const Action& row);
-  /// At the step.
+  /// Called at the step.
   void finish();
 
  private:
@@ -83,13 +83,13 @@ class MoveProof {
   const std::vector<BucketSum>& buckets_;
   const std::vector<ReadBlock>& blocks_;
   Fail fail_;
-  std::vector<int> gathered_;  // per block: how often
-  std::vector<int> arrived_;   // how many of these were waited for
-  std::vector<int> freed_;     // and how many are over
-  std::vector<int> reduced_;   // per bucket: how often
-  std::vector<int> block_in_;  // per slot of parameters: the block that is there
-  std::vector<int> made_in_;   // per slot of gradients: the bucket whose gradients are made there
-  std::vector<int> sum_in_;    // and the one whose sum is under way there
+  std::vector<int> gathered_;  // per block: number of gathers
+  std::vector<int> arrived_;   // per block: number of awaited gathers
+  std::vector<int> freed_;     // per block: number of frees
+  std::vector<int> reduced_;   // per bucket: number of sums
+  std::vector<int> block_in_;  // per slot of parameters: block that it holds
+  std::vector<int> made_in_;   // per slot of gradients: bucket whose gradients are computed
+  std::vector<int> sum_in_;    // per slot of gradients: bucket whose sum is unfinished
 };
 
 constexpr int none = -1;
@@ -133,7 +133,7 @@ void MoveProof::check_visit(const Action& row, int visit) {
   if (row.visit != visit) fail_(formatted("should be visit {}", visit));
 }
 
-/// A block is gathered, then waited for; one that is freed may then be gathered once more.
+/// A block must be awaited and freed before it is gathered once more.
 void MoveProof::gather(const Action& row) {
   int& gathered = at(gathered_, row.bucket);
   if (gathered > at(freed_, row.bucket)) fail_("has been gathered before");
@@ -172,7 +172,7 @@ void MoveProof::check_read(const Action& row) {
   }
 }
 
-/// Gradients that are summed repeatedly are made in slots.
+/// Checks the slots of gradients that are summed repeatedly.
 void MoveProof::add_gradients(const Action& row) {
   if (made_in_.empty()) return;
   for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
@@ -222,21 +222,21 @@ void MoveProof::finish() {
   }
 }
 
-/// The part of the proof of one rank's rows that is about copies to the host: what a layer keeps
-/// there is copied once it is made, and is back before it is read.
+// The part of the proof of one rank's rows about host copies: activations are copied to the host
+// after F, and back before they are read.
 class CopyProof {
  public:
   using Fail = std::function<void(const std::string& what)>;  // about the current row
 
   /// Keeps a reference to `input`.
   CopyProof(const ScheduleInput& input, Fail fail);
-  /// The next row, whose chunk, micro-batch and units are the rank's.
+  /// Checks the next row, whose chunk, micro-batch and units must be the rank's.
   void check(const Action& row);
-  /// At the step.
+  /// Called at the step.
   void finish();
 
  private:
-  /// Where a unit's values of one micro-batch are.
+  /// The state of a unit's activations of one micro-batch.
   enum class Where : std::uint8_t { nowhere, made, leaving, away, coming, back };
   Where& where(int unit, int microbatch);
   void pass(const Action& row, int unit);
@@ -244,7 +244,7 @@ class CopyProof {
 
   const ScheduleInput& input_;
   Fail fail_;
-  int first_ = 0;  // unit of the rank
+  int first_ = 0;  // first unit of the rank
   std::vector<Where> where_;
 };
 
@@ -307,21 +307,21 @@ void CopyProof::finish() {
   if (std::any_of(where_.begin(), where_.end(), under_way)) fail_("nobody waited for a host copy");
 }
 
-/// The progress of one (chunk, micro-batch) on this rank.
+/// The progress of one chunk and micro-batch on this rank.
 struct RankProgress {
   bool fetched = false;
   bool received_forward = false;
   bool received_backward = false;
-  bool waited_forward = false;  // where receives are only posted
+  bool waited_forward = false;  // only if receives are separate from waits
   bool waited_backward = false;
   bool sent_forward = false;
   bool sent_backward = false;
-  bool forward_ran = false;  // some F and some B: a chunk without units has one row of each
+  bool forward_ran = false;  // a chunk without units has one row of each
   bool backward_ran = false;
-  int forward = 0;       // units below this have run F
-  int repeated = 0;      // units from here up have run F again, if they must
-  int backward = 0;      // units from here up have run B
-  int weights_left = 0;  // units that have not run W
+  int forward = 0;       // units below this one have run F
+  int repeated = 0;      // units from this one up have run R, if necessary
+  int backward = 0;      // units from this one up have run B
+  int weights_left = 0;  // number of units that have not run W
 };
 
 class Proof {
@@ -440,13 +440,13 @@ class Proof {
                      static_cast<std::size_t>(microbatch)];
   }
   RankProgress& at(const Action& action) { return at(action.chunk, action.microbatch); }
-  /// The place of a unit among this rank's.
+  /// The index of a unit among the rank's units.
   std::size_t index(int chunk, int unit) const {
     return static_cast<std::size_t>(shift_[static_cast<std::size_t>(chunk)] + unit);
   }
   bool receives(const Action& action) const { return places_.receives(in_.stage, action.chunk); }
   bool sends(const Action& action) const { return places_.sends(in_.stage, action.chunk); }
-  /// The chunk before or after it in the model, if it is on this rank.
+  /// The progress of `chunk`, which is next to the row's chunk, if it is on this rank.
   const RankProgress* neighbour(const Action& action, std::optional<ChunkAt> chunk) {
     const bool here = chunk && chunk->stage == in_.stage;
     return here ? &at(chunk->chunk, action.microbatch) : nullptr;
@@ -547,7 +547,7 @@ class Proof {
     }
   }
 
-  /// All B have run.
+  /// Whether all B have run.
   bool passes_over() const {
     for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
       for (int microbatch = 0; microbatch < in_.microbatches; ++microbatch) {
@@ -559,7 +559,7 @@ class Proof {
     return true;
   }
 
-  /// No bucket spans two chunks: its gradients are those of its chunk from its ready unit up.
+  /// Checks that a bucket's gradients are final; no bucket spans two chunks.
   void reduce(const Action& action) {
     const auto bucket = static_cast<std::size_t>(action.bucket);
     const bool again = reduced_[bucket]++ > 0;
@@ -579,15 +579,15 @@ class Proof {
     }
   }
 
-  /// Whether W of a unit may add to the bucket: as far as is looked at, those of its chunk from its
-  /// ready unit up. A head whose W is deferred only adds to buckets with its parameters, which may
-  /// be of another chunk where the embedding is tied.
+  /// Whether W of a unit may add to the bucket, which is assumed for units of its chunk from
+  /// ready_unit up. A head with deferred W only adds to buckets with its parameters, which may be
+  /// in another chunk if the embedding is tied.
   bool adds_to(const BucketSum& sum, const UnitRange& range, int unit) const {
     if (unit == in_.deferral.unit) return sum.head >= 0;
     return range.holds(sum.ready_unit) && unit >= sum.ready_unit;
   }
 
-  /// The stage's own sum first, then that over both stages.
+  /// The stage's own sum must precede the sum over both stages.
   void reduce_embedding(const Action& action) {
     const auto bucket = static_cast<std::size_t>(action.bucket);
     if (shared_[bucket]++ > 0) fail("has been reduced before");
@@ -600,7 +600,7 @@ class Proof {
     const auto bucket = static_cast<std::size_t>(action.bucket);
     if (buckets_[bucket].reduced && reduced_[bucket] == 0) fail("is not being reduced");
     if (buckets_[bucket].embedding && shared_[bucket] == 0) {
-      if (buckets_[bucket].repeated) return;  // it only waits for the slot
+      if (buckets_[bucket].repeated) return;  // only waits for the slot
       fail("is not being summed over the embedding group");
     }
     waited_[bucket] = buckets_[bucket].reduced ? reduced_[bucket] : 1;
@@ -686,11 +686,11 @@ class Proof {
   std::string who_;
   std::vector<std::string>& violations_;
   std::vector<RankProgress> progress_;  // [chunk][micro-batch]
-  int units_ = 0;                       // of all chunks
-  std::vector<int> shift_;              // per chunk, see index()
-  std::vector<int> weights_left_;       // per unit, over micro-batches
+  int units_ = 0;                       // number of units in all chunks
+  std::vector<int> shift_;              // per chunk; see index()
+  std::vector<int> weights_left_;       // per unit: number of micro-batches
   std::vector<char> weight_done_;       // [micro-batch][unit]
-  std::vector<int> reduced_;            // per bucket: how many rows of each kind
+  std::vector<int> reduced_;            // per bucket: number of rows of each kind
   std::vector<int> shared_;
   std::vector<int> waited_;
   MoveProof moves_;

@@ -26,8 +26,8 @@ std::vector<Action> in_turns(const std::vector<Action>& one, const std::vector<A
 
 namespace {
 
-/// Emits refined rows and knows when a bucket's gradients are final: all weight gradients of its
-/// units, over all micro-batches, have been emitted. A unit belongs to one chunk.
+/// Emits refined rows and tracks when a bucket's gradients are final: after all weight gradients of
+/// its units, over all micro-batches. A unit belongs to one chunk.
 class Refinement {
  public:
   Refinement(const ScheduleInput& input, const std::vector<BucketSum>& buckets,
@@ -55,7 +55,7 @@ class Refinement {
         auto& list = late ? late_buckets_ : chunk.once_buckets;
         list.push_back(static_cast<int>(bucket));
       }
-      // Buckets of experts come last in the layout, but are ready between the others.
+      // Buckets of experts are last in the layout, but become ready between the others.
       for (auto* list : {&chunk.once_buckets, &chunk.each_buckets}) {
         std::stable_sort(list->begin(), list->end(),
                          [&](int a, int b) { return ready_at(a) > ready_at(b); });
@@ -84,7 +84,7 @@ class Refinement {
     coming_.clear();
   }
 
-  /// F, cut where parameters may still be on their way, and around units that are copied.
+  /// Adds an F, split where a gather may be unfinished, and around units with host copies.
   void forward(const Action& row) {
     Action part = row;
     for (int unit = row.begin; unit < row.end; ++unit) {
@@ -106,7 +106,7 @@ class Refinement {
     rows_.push_back(part);
   }
 
-  /// One unit of a B or W row.
+  /// Adds one unit of a B or W row.
   void unit(const Action& row, int unit) {
     Action part = row;
     part.begin = unit;
@@ -127,7 +127,7 @@ class Refinement {
     if (weight) finish_weight(part);
   }
 
-  /// B of all units of a row, and W where it comes with it (else null).
+  /// Adds B of all units of a row, with its adjacent W (null if there is none).
   void backward(const Action& row, const Action* weight) {
     for (int at = row.end - 1; at >= row.begin; --at) {
       unit(row, at);
@@ -135,7 +135,7 @@ class Refinement {
     }
   }
 
-  /// Adds them and an F of another micro-batch, in turns.
+  /// Adds `row`, its W and an F of another micro-batch in legs, interleaved.
   void beside(const Action& up, const Action& row, const Action* weight) {
     std::vector<Action> before = std::exchange(rows_, {});
     forward(up);
@@ -146,7 +146,7 @@ class Refinement {
     rows_.insert(rows_.end(), both.begin(), both.end());
   }
 
-  /// Adds the rows that were put off, when all passes are over.
+  /// Adds the deferred rows, after all passes.
   void make_deferred() {
     rows_.insert(rows_.end(), deferred_.begin(), deferred_.end());
     for (const int bucket : late_buckets_) start_sum(bucket);
@@ -156,7 +156,7 @@ class Refinement {
     add_rows(ActionKind::reduce, [](const BucketSum& sum) { return sum.reduced && !sum.repeated; });
   }
 
-  /// By now every reduce has been started.
+  /// Waits for all sums; called after every `reduce` row.
   void wait_for_all() {
     add_rows(ActionKind::reduce_embedding, [](const BucketSum& sum) { return sum.embedding; });
     add_rows(ActionKind::wait_reduce, [](const BucketSum& sum) { return sum.has_rows(); });
@@ -166,15 +166,15 @@ class Refinement {
 
  private:
   struct Front {
-    int final_from = 0;    // units from here up are final
-    std::size_t next = 0;  // bucket in order of readiness
+    int final_from = 0;    // units from this one up are final
+    std::size_t next = 0;  // next bucket in order of readiness
   };
   struct Chunk {
     int begin = 0;
-    Front once;                                   // over all micro-batches
-    std::vector<Front> each;                      // of each micro-batch
-    std::vector<int> once_buckets, each_buckets;  // in order of readiness
-    bool together = false;                        // those of a micro-batch start once all are final
+    Front once;                                   // final over all micro-batches
+    std::vector<Front> each;                      // final by micro-batch
+    std::vector<int> once_buckets, each_buckets;  // buckets in order of readiness
+    bool together = false;                        // a micro-batch's sums wait for all its W
   };
 
   bool in_legs(int unit) const { return unit < std::ssize(legs_) && at(legs_, unit) != 0; }
@@ -212,7 +212,7 @@ class Refinement {
 
   int ready_at(int bucket) const { return at(buckets_, bucket).ready_unit; }
 
-  /// A row for each bucket of which `has_one` is true.
+  /// Adds a row for each bucket with has_one(bucket).
   template <class Predicate>
   void add_rows(ActionKind kind, Predicate has_one) {
     for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
@@ -224,8 +224,8 @@ class Refinement {
     }
   }
 
-  /// Moves the front down to the lowest unit of which `is_final` says so for all above, and starts
-  /// the sums of the buckets that are final then.
+  /// Lowers the front while the unit below is final, and starts the sums of the buckets that are
+  /// final then.
   template <class IsFinal>
   void advance(const Chunk& chunk, const std::vector<int>& buckets, bool together, Front& front,
                IsFinal is_final) {
@@ -264,17 +264,17 @@ class Refinement {
   const std::vector<char>& legs_;
   const Deferral deferral_;
   std::size_t microbatches_;
-  std::vector<int> weights_left_;  // per unit
-  std::vector<char> weight_done_;  // per unit and micro-batch
-  std::vector<int> visits_;        // per bucket: reduces so far
+  std::vector<int> weights_left_;  // number of missing W, per unit
+  std::vector<char> weight_done_;  // whether W is done, per unit and micro-batch
+  std::vector<int> visits_;        // per bucket: number of sums so far
   std::vector<Chunk> chunks_;
-  std::vector<Action> deferred_;   // W
-  std::vector<int> late_buckets_;  // those of the head, if some W is deferred
-  std::vector<int> coming_;        // blocks that are gathered and not waited for yet
+  std::vector<Action> deferred_;   // deferred W rows
+  std::vector<int> late_buckets_;  // buckets of the head, if some W is deferred
+  std::vector<int> coming_;        // gathered blocks that are not awaited yet
   std::vector<Action> rows_;
 };
 
-/// F and B that need nothing of each other.
+/// Whether a forward and a backward row are independent and not empty.
 bool are_apart(const Action& forward, const Action& backward) {
   return forward.kind == ActionKind::forward && backward.kind == ActionKind::backward_input &&
          forward.microbatch != backward.microbatch && forward.begin < forward.end &&
@@ -315,14 +315,14 @@ std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput&
                            bool overlap) {
   Refinement refined(input, buckets, gathers, rows.size(), overlap);
   refined.gather_all(param_sync);
-  const auto pair_at = [&](std::size_t at) {  // W that comes with the B in row `at`
+  const auto pair_at = [&](std::size_t at) {  // the W that belongs to the B in row `at`
     return at + 1 < rows.size() && is_pair(rows[at], rows[at + 1]) ? &rows[at + 1] : nullptr;
   };
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const Action& row = rows[i];
     const bool backward =
         row.kind == ActionKind::backward_input || row.kind == ActionKind::backward_weight;
-    // A chunk without units hands its gradient on: its B stays, it has no W.
+    // A chunk without units passes its gradient on in B and has no W.
     if (row.kind == ActionKind::backward_weight && row.begin == row.end) continue;
     if (backward && row.begin < row.end) {
       const Action* weight = pair_at(i);

@@ -38,7 +38,7 @@ std::string_view schedule_name(PipelineScheduler scheduler, int stages, int chun
 }
 
 int peak_microbatches(std::span<const Action> rows) {
-  // A received input lies in the slot, so that it is taken from the receive on.
+  // A received input occupies the slot, so the slot is in use from the receive on.
   int chunks = 0;
   int microbatches = 0;
   for (const Action& row : rows) {
@@ -130,7 +130,7 @@ std::string to_string(const Action& action) {
 
 namespace {
 
-/// A stage posts its sends before it waits for anything: its neighbour may be waiting for them.
+/// Puts the sends of neighbouring messages first, since the neighbour stage may wait for them.
 std::vector<Action> one_by_one(std::vector<Action> rows) {
   for (auto begin = rows.begin(); begin != rows.end();) {
     const auto end =
@@ -141,8 +141,8 @@ std::vector<Action> one_by_one(std::vector<Action> rows) {
   return rows;
 }
 
-/// Sends stand right behind the pass that makes them, receives before the pass that comes before
-/// the one that needs them, and a wait before that one.
+/// Puts each send right after the pass that makes its data, each receive before the pass that
+/// precedes the one needing it, and a wait before the latter.
 class Overlap {
  public:
   Overlap(const std::vector<Action>& rows, bool beside) : rows_(rows), beside_(beside) {}
@@ -167,8 +167,8 @@ class Overlap {
     return a.chunk == b.chunk && a.microbatch == b.microbatch;
   }
 
-  /// Whether `row`, right behind `before`, is one pass with it: W with its B, and F with the B that
-  /// runs at the same time.
+  /// Whether `row`, directly after `before`, belongs to the same pass: W to its B, and a B to an F
+  /// that runs at the same time.
   bool continues(const Action& before, const Action& row) const {
     if (before.kind == ActionKind::forward) {
       return beside_ && row.kind == ActionKind::backward_input &&
@@ -233,8 +233,8 @@ class Overlap {
   const std::vector<Action>& rows_;
   bool beside_;
   std::vector<Action> result_;
-  std::vector<Action> received_;  // and not yet waited for
-  std::size_t pass_begin_ = 0;    // of the last pass, in `result_`
+  std::vector<Action> received_;  // receives that are not awaited yet
+  std::size_t pass_begin_ = 0;    // start of the last pass in `result_`
   bool any_pass_ = false;
 };
 

@@ -19,9 +19,9 @@ namespace trainctl {
 
 namespace {
 
-/// A row that the ranks of one stage and replica run together.
+/// A row that ranks of one stage and replica run together, because it contains collectives.
 struct SharedRow {
-  int group = 0;  // see Play::group_of()
+  int group = 0;  // result of Play::group_of()
   Action action;
   friend bool operator==(const SharedRow&, const SharedRow&) = default;
 };
@@ -37,21 +37,21 @@ struct SharedRowHash {
   }
 };
 
-/// The waits that simulate() plays, built from the rows of all ranks. Consecutive rows of the
-/// compute queue are one point of the graph, because nothing can come between them; if ranks that
-/// meet in rows have different rows, each row is its own point.
+// The graph of waits for simulate(), built from the rows of all ranks. Consecutive rows of the
+// compute queue are one point, because nothing can come between them. If ranks that synchronise
+// have different rows, each row is a point.
 class Play {
  public:
   /// Keeps a reference to `input`.
   explicit Play(const SimulationInput& input);
 
-  /// Computes the time of every point; false if some wait for each other.
+  /// Computes the time of every point; false if some points wait for each other.
   bool run() { return graph_.play(); }
-  /// After run() failed: a shortest cycle of rows that wait for each other, as text.
+  /// After run() failed: the shortest cycle of rows that wait for each other, as text.
   std::string cycle() const;
-  /// Appends each rendezvous in which a participant is missing.
+  /// Appends an error for each rendezvous with a missing participant.
   void find_unmatched(std::vector<std::string>& violations) const;
-  /// Fills in the times after run().
+  /// Fills in the times of `result` after run().
   void measure(Simulation& result) const;
 
  private:
@@ -59,12 +59,12 @@ class Play {
 
   /// The rows that a point of the graph represents.
   struct Point {
-    int rank = 0;  // the rank that messages name
-    int row = 0;   // its first row on that rank
+    int rank = 0;  // rank named in error messages
+    int row = 0;   // first row on that rank
     int rows = 1;
-    bool computes = false;  // rows of the compute queue
+    bool computes = false;  // whether these rows are on the compute queue
   };
-  /// One visit of a bucket's reduce or of a block's gather.
+  /// One visit of a bucket's sum or of a block's gather.
   struct Exchange {
     int point = none;
     std::vector<int> members;  // ranks
@@ -82,25 +82,25 @@ class Play {
     int point = none;
     bool sent = false;
     bool received = false;
-    int sent_as = 0;  // its number among those from one chunk to the next
+    int sent_as = 0;  // number among the messages between two chunks
     int received_as = 0;
   };
-  /// The queues of one rank: the last point of each.
+  /// The last point in each queue of one rank.
   struct Queues {
     int compute = none;
-    int axis = none;       // reductions and gathers, and sums of the tied embedding
-    int launched = none;   // on devices: the collective before
-    int wire = none;       // batches of messages
+    int axis = none;       // sums and gathers, also of the tied embedding
+    int launched = none;   // on devices: the previous collective
+    int wire = none;       // last batch of messages
     int embedding = none;  // the last sum of the tied embedding
     int embedding_bucket = -1;
-    int copies = none;           // to and from the host
-    int rows = none;             // on their way to experts or back
-    int sent[2] = {none, none};  // those of the F and of the R or B that are open
-    std::map<std::tuple<ActionKind, int, int>, int> copied;  // by kind, micro-batch and unit
-    std::map<std::pair<ActionKind, int>, int> lines;         // by kind of message and chunk
+    int copies = none;           // copies to and from the host
+    int rows = none;             // last transfer of rows to experts or back
+    int sent[2] = {none, none};  // last sends of the open F, and of the open R or B
+    std::map<std::tuple<ActionKind, int, int>, int> copied;  // copies by kind, micro-batch and unit
+    std::map<std::pair<ActionKind, int>, int> lines;         // messages by kind and chunk
     std::vector<int> outputs;    // per chunk: the send that must end before its only output buffer
                                  // is filled again
-    std::vector<int> gradients;  // the same for what it gives to the stage before
+    std::vector<int> gradients;  // per chunk: the same for gradients to the stage before
   };
 
   void measure_tables();
@@ -111,26 +111,26 @@ class Play {
   void join(int rank, std::size_t row, Queues& queues);
   void join_embedding(int rank, std::size_t row, Queues& queues);
   void await(int rank, std::size_t row, Queues& queues);
-  /// A copy between the rank and its host, and the wait for it.
+  /// Adds a copy between the rank and its host; await_copy() adds the wait for it.
   void copy(int rank, std::size_t row, Queues& queues);
   void await_copy(int rank, std::size_t row, Queues& queues);
   void await_message(int rank, std::size_t row, Queues& queues);
   int post_batch(int rank, std::size_t begin, std::size_t end, Queues& queues);
-  /// On devices, `point` comes after the rank's collective before it.
+  /// On devices, lets `point` wait for the rank's previous collective.
   void launch(int point, int done, Queues& queues);
   void add_message(int rank, std::size_t row, int posted, Message& message, Queues& queues);
-  /// Message rows that are posted together; the batch is done when all are. Receives block the
-  /// compute queue unless a wait row follows; sends block only later messages and what would
-  /// overwrite their buffers.
+  /// Adds message rows that are posted together; the batch ends with its last message. Receives
+  /// block the compute queue unless a wait row follows; sends block only later messages and rows
+  /// that would overwrite their buffers.
   void add_batch(int rank, std::size_t begin, std::size_t end, Queues& queues);
-  /// Indexed by direction, replica, place inside it, receiving place along the pipeline and
-  /// micro-batch; null for a row out of range.
+  /// The message of a row, by direction, replica, inner rank, receiving place along the pipeline
+  /// and micro-batch; null for a row out of range.
   Message* find_message(const RankRows& rank, const Action& action);
   static int* overwritten(const RankRows& rank, const Action& action, Queues& queues);
-  /// The unfinished send from the buffer of a forward or backward row; null for a row out of range.
+  /// The unfinished send from the output buffer of an F or B row; null for a row out of range.
   static int* sent_from(const RankRows& rank, const Action& action, Queues& queues);
 
-  /// The index of a stage and replica.
+  /// The index of a rank's stage and replica.
   int group_of(const RankRows& rank) const { return rank.input.stage * replicas_ + rank.replica; }
   const RankRows& rank_of(const Point& point) const { return at(input_.ranks, point.rank); }
   const Action& action(const Point& point) const { return at(rank_of(point).rows, point.row); }
@@ -138,39 +138,39 @@ class Play {
     if (action.kind == ActionKind::free) return 0;
     return input_.cost ? input_.cost(rank, action) : 1.0;
   }
-  /// When the batch before a wait was done; waiting for it is not exposed communication.
+  /// Whether the wait includes a tied embedding. queued_after(): end of the message batch before.
   bool waits_for_embedding(const Point& point) const;
   double queued_after(int point) const;
   void note_batch_before(int point, const Queues& queues);
   void add_times(int index, std::vector<RowTime>& times) const;
-  /// A batch is represented with all its messages, work by its first row.
+  /// Describes a batch by all its messages, other points by the first row.
   std::string describe(int index) const;
 
   const SimulationInput& input_;
   WaitGraph graph_;
-  std::vector<Point> points_;  // of the graph
+  std::vector<Point> points_;  // point of the graph by index
   int replicas_ = 1;
   int inner_ = 1;
   int stages_ = 1;
-  int places_ = 0;  // along the pipeline: stages x chunks, plus one beyond each end
+  int places_ = 0;  // number of stages x chunks, plus one at each end
   int microbatches_ = 0;
-  std::vector<bool> apart_;  // per group: its ranks have different rows
+  std::vector<bool> apart_;  // whether the ranks of a group have different rows
   std::vector<int> group_sizes_;
-  // By (stage, kind, bucket, visit).
+  // by stage, kind, bucket and visit
   std::map<std::tuple<int, ActionKind, int, int>, Exchange> exchanges_;
-  std::map<std::pair<int, int>, EmbeddingSum> embeddings_;   // (replica, inner)
+  std::map<std::pair<int, int>, EmbeddingSum> embeddings_;   // by replica and inner rank
   std::map<std::tuple<int, ActionKind, int>, int> counted_;  // messages, by rank, kind and chunk
   std::unordered_map<SharedRow, RowMeeting, SharedRowHash> shared_rows_;
   std::vector<Message> messages_;     // see find_message()
   std::map<int, int> after_batch_;    // see queued_after()
-  std::vector<double> sent_seconds_;  // by rank: of rows on their way
+  std::vector<double> sent_seconds_;  // seconds of sent rows, by rank
 };
 
 bool is_computed(ActionKind kind) {
-  if (kind == ActionKind::free) return true;  // takes no time, on its place in the compute queue
+  if (kind == ActionKind::free) return true;  // takes no time, but has a place in the compute queue
   return !is_message(kind) && !is_message_wait(kind) && !is_host_copy(kind) && !names_bucket(kind);
 }
-/// F, B or W of some unit.
+/// Whether the row is a pass of some units, which contain collectives.
 bool has_collectives(const Action& action) {
   return is_pass(action.kind) && action.begin < action.end;
 }
@@ -292,8 +292,8 @@ void Play::add_run(int rank, std::size_t begin, std::size_t end, Queues& queues)
   at(sent_seconds_, rank) += seconds;
 }
 
-/// The send whose buffer F or B writes into; null where none is under way. What is cast lies in a
-/// buffer that only the send rows write.
+/// The unfinished send whose buffer an F or B writes; null if there is none. With casts, only send
+/// rows write these buffers.
 int* Play::overwritten(const RankRows& rank, const Action& action, Queues& queues) {
   const auto chunk = static_cast<std::size_t>(action.chunk);
   if (rank.input.messages.casts || chunk >= rank.input.units.size()) return nullptr;
@@ -307,7 +307,7 @@ int* Play::overwritten(const RankRows& rank, const Action& action, Queues& queue
   return sent != nullptr && *sent != none ? sent : nullptr;
 }
 
-/// A kept output is overwritten only after its gradient has come, and so after it was received.
+/// A kept output is overwritten only after its gradient has arrived, and so after it was received.
 int* Play::sent_from(const RankRows& rank, const Action& action, Queues& queues) {
   const auto at = static_cast<std::size_t>(action.chunk);
   if (at >= queues.outputs.size()) return nullptr;
@@ -335,7 +335,7 @@ void Play::launch(int point, int done, Queues& queues) {
   queues.launched = done;
 }
 
-/// After the stage's own sum of the bucket.
+/// Joins the sum of a tied embedding, which follows the stage's own sum of the bucket.
 void Play::join_embedding(int rank, std::size_t row, Queues& queues) {
   const RankRows& mine = at(input_.ranks, rank);
   EmbeddingSum& meeting = embeddings_[{mine.replica, mine.inner}];
@@ -372,7 +372,7 @@ void Play::await(int rank, std::size_t row, Queues& queues) {
   queues.compute = point;
 }
 
-/// It starts after all rows before it.
+/// A copy starts after all earlier rows of the rank.
 void Play::copy(int rank, std::size_t row, Queues& queues) {
   const RankRows& mine = at(input_.ranks, rank);
   const Action& action = mine.rows[row];
@@ -409,7 +409,7 @@ void Play::await_message(int rank, std::size_t row, Queues& queues) {
   queues.compute = point;
 }
 
-/// The point at which the rows are posted: with casts their buffers must be free by then.
+/// Adds the point at which the rows are posted; with casts, their buffers must be free by then.
 int Play::post_batch(int rank, std::size_t begin, std::size_t end, Queues& queues) {
   const RankRows& mine = at(input_.ranks, rank);
   const int posted = add_point(rank, begin, end, 0.0);
@@ -434,7 +434,7 @@ void Play::add_batch(int rank, std::size_t begin, std::size_t end, Queues& queue
   for (std::size_t row = begin; row < end; ++row) {
     const Action& action = mine.rows[row];
     Message* message = find_message(mine, action);
-    if (message == nullptr) continue;  // out of range: prove_rows says so
+    if (message == nullptr) continue;  // out of range; prove_rows() reports it
     receives = receives || is_receive(action.kind);
     add_message(rank, row, posted, *message, queues);
     if (single) {
@@ -448,7 +448,7 @@ void Play::add_batch(int rank, std::size_t begin, std::size_t end, Queues& queue
   if (mode == MessageMode::batched) queues.wire = done;
   if (mode != MessageMode::overlapped && receives) {
     queues.compute = done;
-    return;  // and with it for the sends
+    return;  // the compute queue then also waits for the sends
   }
   for (std::size_t row = begin; row < end; ++row) {
     if (is_receive(mine.rows[row].kind)) continue;
@@ -539,7 +539,7 @@ void Play::find_unmatched(std::vector<std::string>& violations) const {
 void Play::measure(Simulation& result) const {
   const std::size_t ranks = input_.ranks.size();
   result.queues.resize(ranks);
-  std::vector<double> free_at(ranks, 0.0);  // when the compute queue's last point ended
+  std::vector<double> free_at(ranks, 0.0);  // when the last point of the compute queue ended
   for (std::size_t i = 0; i < points_.size(); ++i) {
     const Point& point = points_[i];
     const int index = static_cast<int>(i);
@@ -549,7 +549,7 @@ void Play::measure(Simulation& result) const {
     QueueTimes& times = result.queues[rank];
     times.busy += graph_.cost(index);
     if (input_.keep_times) add_times(index, result.times);
-    // A wait for a tied embedding is a wait for the other end of the pipeline: that is bubble.
+    // Waiting for a tied embedding is waiting for the other end of the pipeline, which is bubble.
     const ActionKind kind = action(point).kind;
     const double waited = graph_.start(index) - std::max(free_at[rank], queued_after(index));
     if (kind == ActionKind::wait_gather) times.waited_gathers += waited;
@@ -610,7 +610,7 @@ std::string Play::describe(int index) const {
 void prove_ranks(const SimulationInput& input, Simulation& result) {
   const std::vector<BucketSum> no_buckets;
   const std::vector<ReadBlock> no_gathers;
-  std::map<std::pair<int, const Action*>, bool> proven;  // replicas share their rows
+  std::map<std::pair<int, const Action*>, bool> proven;  // replicas share rows
   for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) {
     const RankRows& mine = input.ranks[rank];
     const auto stage = static_cast<std::size_t>(mine.input.stage);

@@ -23,7 +23,7 @@ void WaitGraph::wait(int point, int earlier) {
   to_.push_back(point);
 }
 
-/// Groups the edges by where they start and counts those that end at each point.
+/// Groups the edges by their start and counts the edges that end at each point.
 void WaitGraph::index_edges() {
   waits_.assign(cost_.size(), 0);
   first_.assign(cost_.size() + 1, 0);
@@ -59,8 +59,8 @@ bool WaitGraph::play() {
   return played == cost_.size();
 }
 
-/// The points that never start and for which others that never start wait: cycles and what lies
-/// between them.
+/// The points that never start and for which other such points wait: cycles and points between
+/// cycles.
 std::vector<int> WaitGraph::stuck_points() const {
   std::vector<int> waiting_for_it(cost_.size(), 0);
   for (std::size_t edge = 0; edge < from_.size(); ++edge) {
@@ -75,11 +75,11 @@ std::vector<int> WaitGraph::stuck_points() const {
 }
 
 std::vector<int> WaitGraph::shortest_cycle() const {
-  // Breadth first from every stuck point, never deeper than the best cycle so far. The budget
-  // bounds the search in a graph with none but long cycles; it then names one that is not shortest.
+  // Breadth-first search from every stuck point, not deeper than the best cycle so far. The budget
+  // bounds the search if all cycles are long; the result then may not be the shortest.
   std::int64_t budget = 50'000'000;
   std::vector<int> best;
-  std::vector<int> seen(cost_.size(), none);  // from which start
+  std::vector<int> seen(cost_.size(), none);  // start of the search that saw the point
   std::vector<int> before(cost_.size(), none);
   std::vector<int> depth(cost_.size(), 0);
   std::vector<int> queue;

@@ -1,5 +1,4 @@
-// The splits of operators that a search has to keep: those of operator_splits, or of a strategy
-// file.
+// The splits of operators that a search must keep: those of operator_splits, or of a strategy file.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +11,23 @@
 
 namespace trainctl {
 
-/// A word for each operator; none: the search decides.
+/// A split for each operator; unset if the search decides.
 struct SearchedSplits {
   std::optional<SplitBy> embedding{}, head{};
   std::vector<std::optional<SplitBy>> attention{}, feed_forward{};  // by layer of the model
 
   bool any() const;
-  /// The split of one layer; the head has layer 0.
+  /// The split of one layer; the head counts as layer 0.
   std::optional<SplitBy>& of(SearchOperator which, std::int64_t layer);
   const std::optional<SplitBy>& of(SearchOperator which, std::int64_t layer) const;
   friend bool operator==(const SearchedSplits&, const SearchedSplits&) = default;
 };
 
-/// Nothing is given.
+/// Splits of `layers` layers, all unset.
 SearchedSplits no_splits(std::int64_t layers);
-/// The splits that operator_splits gives. A text that cannot be read gives nothing; rules say so.
+/// The splits that operator_splits gives. An invalid text gives none; rules report it.
 SearchedSplits given_splits(const OperatorSplitsConfig& said, std::int64_t layers);
-/// As operator_splits writes them; where a layer has none, by features.
+/// The splits in the form of operator_splits; unset splits of layers are features.
 OperatorSplitsConfig splits_config(const SearchedSplits& splits);
 
 }  // namespace trainctl

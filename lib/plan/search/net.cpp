@@ -11,7 +11,7 @@ namespace {
 
 constexpr int no_product = -2;  // sums, scores, products of activations
 
-/// A node of the walk; `inputs` are vertices.
+/// A vertex of the walk; `inputs` are indices of vertices.
 struct Vertex {
   int product = no_product;
   std::vector<int> inputs;
@@ -46,7 +46,7 @@ class NetBuilder {
     return add(static_cast<int>(net_.products.size()) - 1, {input});
   }
 
-  /// A product that reads the residual stream, and with it the data and all that was added to it.
+  /// Adds a product that reads the residual stream, to which the data and earlier products added.
   int read_stream(const std::string& name, std::int64_t layer, SearchOperator of,
                   std::int64_t width) {
     const Extents extents{input_.rows, input_.model.hidden, width};
@@ -55,7 +55,7 @@ class NetBuilder {
         stream_);
   }
 
-  /// A product that adds to the residual stream what it makes of `activation`, which `first` gave.
+  /// Adds a product that reads vertex `activation` and adds its result to the residual stream.
   void write_stream(SearchProduct product, int activation) {
     product.sums = true;
     const int vertex = add_product(std::move(product), activation);
@@ -120,8 +120,8 @@ class NetBuilder {
   const NetInput& input_;
   SearchNet net_;
   std::vector<Vertex> vertices_;
-  int stream_ = 0;            // the vertex that a layer reads
-  std::vector<int> written_;  // what was added to the stream so far: the data and products
+  int stream_ = 0;            // vertex of the residual stream, which a layer reads
+  std::vector<int> written_;  // data and products that were added to the stream so far
   std::vector<bool> met_;
 };
 

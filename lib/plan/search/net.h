@@ -1,6 +1,6 @@
-// The graph on which recursive_programming decides: the matrix products of a pipeline stage, and
-// the data that they read (docs/auto-parallel.md). Products of experts and routers, attention's own
-// two products, norms and look-ups are not in it.
+// The graph for recursive_programming: the matrix products of a pipeline stage and the data that
+// they read (docs/auto-parallel.md). It leaves out products of experts and routers, attention's own
+// two products, norms and look-ups.
 #pragma once
 
 #include <cstdint>
@@ -13,54 +13,52 @@
 
 namespace trainctl {
 
-/// The extents of a product A (i x k) by B (k x j): B holds the weights, k x j of them.
+/// The extents of a product A (i x k) by B (k x j), where B holds the k x j weights.
 struct Extents {
   std::int64_t i = 1, k = 1, j = 1;
   friend bool operator==(const Extents&, const Extents&) = default;
 };
 
-/// Rows and columns of a whole tensor.
+/// The shape of a whole tensor.
 struct MatrixShape {
   std::int64_t rows = 1, columns = 1;
   friend bool operator==(const MatrixShape&, const MatrixShape&) = default;
 };
 
-/// The operators that the words of operator_splits name.
+/// The operators that operator_splits names.
 enum class SearchOperator : std::uint8_t { attention, feed_forward, head };
 
-/// Stands for the data where a product's producer, or the next to visit, is not a product.
+/// Denotes the data in a list of producers or in the order of visits.
 inline constexpr int data_node = -1;
 
 struct SearchProduct {
-  std::string name;        // as strategy files call it: "layers.0.attention.q"
-  std::int64_t layer = 0;  // of the model; 0 for the head
+  std::string name;        // name in strategy files, such as "layers.0.attention.q"
+  std::int64_t layer = 0;  // index in the model; 0 for the head
   SearchOperator of = SearchOperator::head;
-  bool sums =
-      false;  // reads what its operator makes: out, down; split by features it is cut along k
+  bool sums = false;  // products out and down: features are cut along k
   Extents extents{};
-  std::vector<int> producers{};  // of its first input: indices of products, or data_node
-  std::optional<int> second{};   // the product of the second factor, up, where the first is gate
+  std::vector<int> producers{};  // products that make the first input (indices), or data_node
+  std::optional<int> second{};   // for `gate`: index of `up`, the second factor
 };
 
 struct SearchNet {
   std::vector<SearchProduct> products;  // in the order of the model
   MatrixShape data;
-  std::vector<int> order;  // of visits in a round: indices of products, and data_node once
+  std::vector<int> order;  // order of visits in a round: indices of products, and data_node once
 };
 
-/// A stage, or the whole model.
+/// The part of a model for which a graph is made: a stage, or all.
 struct NetInput {
   const ModelShape& model;
-  std::vector<std::int64_t> layers{};  // of the model, ascending
+  std::vector<std::int64_t> layers{};  // indices in the model, ascending
   bool head = false;
-  std::int64_t rows = 1;   // i: the tokens of a micro-batch on all replicas of the stage
-  MatrixShape data{};      // of ids, or of what the stage receives
+  std::int64_t rows = 1;   // i: number of tokens of a micro-batch on all replicas of the stage
+  MatrixShape data{};      // shape of token ids, or of a received tensor
   bool data_last = false;  // the data is visited after all products
 };
 
-/// The products are visited as MindSpore 2.10 does: the graph is walked backwards from the loss,
-/// depth first, inputs from the last to the first; the order is the reverse of that in which they
-/// are met.
+/// Makes the graph with MindSpore 2.10's order of visits: the reverse of a depth-first walk
+/// backwards from the loss, with inputs from last to first.
 SearchNet make_net(const NetInput& input);
 
 }  // namespace trainctl

@@ -8,14 +8,14 @@ namespace trainctl {
 
 namespace {
 
-// MindSpore's weights: of a cut of i, of no cut, and of elements that change hands.
+// MindSpore's weights: for a cut of i, for no cut, and for elements that are exchanged.
 constexpr double rows_weight = 0.1;
 constexpr double uncut_factor = 1.5;
 constexpr double uncut_divisor = 350;
 constexpr double moved_weight = 16;
 
-/// Whether a cut divides the rows or the columns of a matrix; both cuts of one tensor must be the
-/// same.
+/// The side of a matrix that a cut divides. If producer and consumer divide a tensor differently,
+/// its elements are exchanged.
 enum class Side : std::uint8_t { none, rows, columns };
 
 constexpr Side side_of_input(ProductCut cut) {
@@ -28,8 +28,8 @@ constexpr Side side_of_output(ProductCut cut) {
   return cut == ProductCut::j ? Side::columns : Side::none;
 }
 
-/// MindSpore compares the producer of a second factor with the cut of the second input, the
-/// weights.
+/// For a second factor, MindSpore compares the producer's cut with the cut of the weights (the
+/// second input).
 constexpr Side side_of_second(ProductCut cut) {
   if (cut == ProductCut::j) return Side::columns;
   return cut == ProductCut::k ? Side::rows : Side::none;
@@ -88,7 +88,7 @@ class CutRounds {
     }
   }
 
-  /// The first of i, j and k of whose parts the factor is left.
+  /// The first of i, j and k whose remaining parts are divisible by the factor.
   ProductCut next_fixed(int product) const {
     ProductParts wanted = *at(input_.fixed, product);
     ProductParts done = at(answer_.parts, product);
@@ -111,7 +111,7 @@ class CutRounds {
     }
   }
 
-  /// The first dimension where its share divides, else the second.
+  /// Cuts the first dimension of the data if its share is divisible, else the second.
   void cut_data() {
     const bool rows = (input_.net.data.rows / data_parts_.rows) % factor_ == 0;
     (rows ? data_parts_.rows : data_parts_.columns) *= factor_;
@@ -131,7 +131,7 @@ class CutRounds {
     return true;
   }
 
-  /// The cost of the cut by itself: the elements of the tensor that it does not divide.
+  /// The cost of the cut itself: the elements of the tensor that it does not divide.
   double own_cost(const Extents& share, ProductCut cut) const {
     const auto i = static_cast<double>(share.i);
     const auto k = static_cast<double>(share.k);
@@ -148,7 +148,7 @@ class CutRounds {
     return least * least / uncut_divisor;
   }
 
-  /// The cut of what the producer makes, if the round has been there.
+  /// The side of the producer's output that this round divides; unset if not visited yet.
   std::optional<Side> made_by(int producer) const {
     if (producer == data_node) return data_cut_;
     const auto& cut = at(cuts_, producer);
@@ -161,7 +161,7 @@ class CutRounds {
     return {whole.i, whole.j};
   }
 
-  /// The cost of the elements that change hands between this product and those around it.
+  /// The cost of elements that are exchanged between this product and its neighbours.
   double moving_cost(int product, ProductCut cut) const {
     const SearchProduct& node = at(products(), product);
     const Extents& share = at(shares_, product);
@@ -204,11 +204,11 @@ class CutRounds {
   }
 
   const RecursiveInput& input_;
-  std::vector<std::vector<int>> consumers_;  // of each product's output
-  std::vector<Extents> shares_;              // of each product, before this round
+  std::vector<std::vector<int>> consumers_;  // consumers of the output, by product
+  std::vector<Extents> shares_;              // extents on a rank before this round, by product
   MatrixShape data_parts_;
   int factor_ = 2;
-  std::vector<std::optional<ProductCut>> cuts_;  // of this round
+  std::vector<std::optional<ProductCut>> cuts_;  // cut in this round, by product
   std::optional<Side> data_cut_;
   RecursiveAnswer answer_;
 };

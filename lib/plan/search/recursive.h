@@ -1,5 +1,5 @@
 // recursive_programming: each round cuts every matrix product of a stage once, or not at all
-// (MindSpore 2.10, search_mode recursive_programming; docs/auto-parallel.md has the costs).
+// (MindSpore 2.10, search_mode recursive_programming; costs are in docs/auto-parallel.md).
 #pragma once
 
 #include <array>
@@ -15,36 +15,36 @@ namespace trainctl {
 enum class ProductCut : std::uint8_t { i, j, k, none };
 inline constexpr std::array all_cuts{ProductCut::i, ProductCut::j, ProductCut::k, ProductCut::none};
 
-/// ProductParts of the three extents of a product.
+/// Number of parts of each of the three extents of a product.
 struct ProductParts {
   std::int64_t i = 1, k = 1, j = 1;
   friend bool operator==(const ProductParts&, const ProductParts&) = default;
 };
 
-/// As "(i,k,j)".
+/// Text of the form "(i,k,j)".
 std::string parts_text(const ProductParts& parts);
 
-/// The costs that a round weighed for a product. A fixed product has no costs: it takes the rest of
-/// its parts.
+/// The costs that a round compared for a product. A fixed product has none; it takes the next of
+/// its given cuts.
 struct CutChoice {
   ProductCut taken = ProductCut::none;
   std::array<std::optional<double>, 4>
-      costs{};  // in elements, by ProductCut; none: that cut is not possible
+      costs{};  // cost in elements, by ProductCut; unset if impossible
 };
 
 struct RecursiveInput {
   const SearchNet& net;
-  std::int64_t ranks = 1;        // of the stage
-  std::int64_t max_i_parts = 0;  // cut i only below this many parts; 0: no such limit
-  // By product: its parts are given, and it counts as visited from the start of each round. Empty:
-  // none is.
+  std::int64_t ranks = 1;        // number of ranks of the stage
+  std::int64_t max_i_parts = 0;  // limit of parts of i; 0 = no limit
+  // By product: its parts are given, and it counts as visited from the start of each round. Empty
+  // if no product is fixed.
   std::vector<std::optional<ProductParts>> fixed{};
 };
 
 struct RecursiveAnswer {
-  std::vector<int> factors;  // of the rounds: the prime factors of `ranks`, the largest first
-  std::vector<std::vector<CutChoice>> rounds;  // [round][product]
-  std::vector<ProductParts> parts;             // [product]
+  std::vector<int> factors;  // prime factor of `ranks` for each round, the largest first
+  std::vector<std::vector<CutChoice>> rounds;  // costs and choice, [round][product]
+  std::vector<ProductParts> parts;             // parts of each product
 };
 
 RecursiveAnswer cut_recursively(const RecursiveInput& input);

@@ -13,8 +13,8 @@ namespace trainctl {
 
 namespace {
 
-// MindSpore visits the data last on more ranks, with stages only where a micro-batch has few
-// sequences.
+// MindSpore visits the data last with more ranks than this; with stages, only if a micro-batch also
+// has fewer sequences than this.
 constexpr std::int64_t max_ranks_data_in_order = 32;
 constexpr std::int64_t sequences_data_in_order = 8;
 
@@ -55,7 +55,7 @@ class StrategySearch {
   }
 
  private:
-  /// The layers of a stage are placed as the answer's mode places them.
+  /// Places the layers of a stage in the mode of the resulting configuration.
   static Config as_semi_auto(Config config) {
     config.parallel.parallel_mode = ParallelMode::semi_auto_parallel;
     return config;
@@ -65,7 +65,7 @@ class StrategySearch {
 
   bool search_rounds() {
     if (facts_.has_experts() && !config_.moe.expert_group_size)
-      return false;  // check_experts says it
+      return false;  // check_experts reports it
     if (report_.given.any() && !input_.tensor_parallel) {
       check_.error("search-operator", splits_key,
                    "splits that are given need tensor_parallel: by features, " +
@@ -91,7 +91,7 @@ class StrategySearch {
     return true;
   }
 
-  /// The sequences of a micro-batch on all replicas of a stage.
+  /// The number of sequences of a micro-batch on all replicas of a stage.
   std::int64_t sequences() const {
     const TrainConfig& train = config_.train;
     const std::int64_t batch = train.global_batch_size;
@@ -138,7 +138,7 @@ class StrategySearch {
     return parts_of_word(*word, product, report_.ranks, *input_.tensor_parallel);
   }
 
-  /// The batch must divide by the data-parallel ranks, or what the file gives decides.
+  /// Sets the data- and tensor-parallel sizes. The batch must be divisible, unless sizes are given.
   void settle_sizes(std::int64_t wanted) {
     const TrainConfig& train = config_.train;
     const std::int64_t number = std::max<std::int64_t>(1, train.micro_batch_num.value_or(1));
@@ -165,7 +165,7 @@ class StrategySearch {
         ") must be divisible by data_parallel, and is not by " + std::to_string(wanted));
   }
 
-  /// One note for each operator with products that its word divides otherwise than the rounds did.
+  /// Adds a note for each operator with products that its split and the rounds divide differently.
   void add_merged() {
     if (report_.tensor_parallel == 1) return;
     for (const SearchOperator which :
@@ -177,7 +177,7 @@ class StrategySearch {
     }
   }
 
-  /// The text for the layers of a stage; equal neighbours are told once. `before`: the text so far.
+  /// The text for the layers of a stage, without repetitions. `before`: the text so far.
   std::string merged(SearchOperator which, const StageSearch& stage,
                      const std::string& before) const {
     std::string text;
@@ -224,7 +224,7 @@ class StrategySearch {
     return true;
   }
 
-  /// A tied table has one split: that of the head, unless the embedding alone is configured.
+  /// A tied table has one split: that of the head, unless only the embedding is configured.
   void settle_table() {
     if (!facts_.model.tied) return;
     SearchedSplits& splits = report_.splits;

@@ -8,7 +8,7 @@ namespace trainctl {
 
 namespace {
 
-/// The weights behind a word, in the order in which words were met.
+/// The number of weight elements for each split, in the order of first occurrence.
 struct Votes {
   std::vector<std::pair<SplitBy, std::int64_t>> elements;
 

@@ -1,4 +1,4 @@
-// From the cuts of products to one word for each operator of each layer (docs/auto-parallel.md).
+// Converts cuts of products to one split for each operator of each layer (docs/auto-parallel.md).
 #pragma once
 
 #include <cstdint>
@@ -11,19 +11,19 @@
 
 namespace trainctl {
 
-/// The parts that a word gives a product over `ranks` ranks, `tensor_parallel` in a group.
+/// The parts of a product with this split over `ranks` ranks in groups of `tensor_parallel`.
 ProductParts parts_of_word(SplitBy word, const SearchProduct& product, std::int64_t ranks,
                            std::int64_t tensor_parallel);
 
-/// The ranks that share weights: the largest product of the cuts of j and k.
+/// The number of ranks that share weights: the largest product of the parts of j and k.
 std::int64_t max_weight_parts(const std::vector<ProductParts>& parts);
 
-/// A cut of j or k is by features; else `ranks` parts of i are by tokens, those of the
-/// data-parallel ranks, or one, are whole, and any other number is by tokens.
+/// The split that corresponds to `parts`. Parts of j or k: features. Otherwise `ranks` parts of i:
+/// tokens; `data_parallel` parts or one: whole; any other number: tokens.
 SplitBy word_of_parts(const ProductParts& parts, std::int64_t ranks, std::int64_t data_parallel);
 
-/// Sets the word of each operator of `net` that has none: the word with the most elements of
-/// weights among the operator's products; of equals that of the first product.
+/// Sets the split of each operator of `net` that has none: the split with the most weight elements
+/// among the operator's products; among equals, that of the first product.
 void add_words(const SearchNet& net, const std::vector<ProductParts>& parts, std::int64_t ranks,
                std::int64_t data_parallel, SearchedSplits& splits);
 

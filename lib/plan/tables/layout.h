@@ -1,8 +1,7 @@
-// How a tensor is split along one mesh axis, and the two rules that give the communication of every
-// parallel layer: transition(from, to) is the collective of the forward pass, and
-// transition(dual(to), dual(from)) that of the backward pass. Then context parallelism: what the
-// ranks of a context-parallel group exchange for attention, and which tokens of every sequence each
-// of them holds (base/token_layout.h).
+// How a tensor is split along one mesh axis, and the collectives of every parallel layer:
+// transition(from, to) is that of the forward pass, transition(dual(to), dual(from)) that of the
+// backward pass. Then context parallelism: the exchanges of attention within a context-parallel
+// group, and the tokens of each sequence that a rank holds (base/token_layout.h).
 #pragma once
 
 #include <algorithm>
@@ -17,11 +16,11 @@
 namespace trainctl {
 
 enum class Layout : std::uint8_t {
-  invariant,   // the same on all ranks, and so is its gradient
-  replicated,  // the same on all ranks, but each has a partial gradient
+  invariant,   // value and gradient are equal on all ranks
+  replicated,  // equal on all ranks, but each rank has only a partial gradient
   tokens,      // split by token
   features,    // split by feature
-  partial,     // each rank has one summand
+  partial,     // each rank holds one summand; the value is their sum
 };
 
 enum class Collective : std::uint8_t {
@@ -36,15 +35,15 @@ enum class Collective : std::uint8_t {
   all_to_all,
 };
 
-/// replicated <-> partial; the other layouts are their own dual.
+/// The layout of the gradient of a tensor in this layout.
 constexpr Layout dual(Layout layout) {
   if (layout == Layout::replicated) return Layout::partial;
   if (layout == Layout::partial) return Layout::replicated;
   return layout;
 }
 
-/// The collective that turns `from` into `to`; nullopt if there is no legal one, which is an error
-/// in the plan.
+/// The collective that turns layout `from` into layout `to`. nullopt if none does; a plan that
+/// needs one is invalid.
 constexpr std::optional<Collective> transition(Layout from, Layout to) {
   using enum Layout;
   if (from == to) return Collective::none;
@@ -80,68 +79,70 @@ constexpr Layout input_layout(SplitBy split) {
 constexpr Layout output_layout(SplitBy split) {
   return split == SplitBy::features ? Layout::partial : input_layout(split);
 }
-/// Whether an operator of this split gathers its input, of which each rank has some tokens.
+/// Whether an operator with this split must all-gather its input, because each rank holds only some
+/// tokens of the residual stream.
 constexpr bool gathers(Layout stream, SplitBy split) {
   return stream == Layout::tokens && input_layout(split) != Layout::tokens;
 }
 
-/// The most chunks of a collective that overlaps a product, each of equal rows.
+/// Most chunks, each of equal rows, into which a collective is cut to overlap a product.
 inline constexpr std::int64_t max_row_chunks = 4;
-/// The chunks of such a collective where every rank has `rows` tokens.
+/// Number of chunks of such a collective if each rank has `rows` tokens.
 constexpr std::int64_t row_chunks(std::int64_t rows) {
   return rows < max_row_chunks ? rows : max_row_chunks;
 }
 
-/// The collectives of a region, from the gather before its first products to the sum after its last
-/// one, that overlap products: the first four in chunks of rows, each during the product of another
-/// chunk, the next two in one piece (docs/tensor-overlap.md).
+/// Which tensor-parallel collectives of a region overlap products, in the forward pass (F), the
+/// input gradient (B) or the weight gradient (W). A region reaches from the all-gather before its
+/// first products to the reduce-scatter after its last one. The first four flags: chunks of rows,
+/// each sent during the product of another; the next two: in one piece (docs/tensor-overlap.md).
 struct RegionOverlap {
-  bool gather = false;         // F: the input, during the first products
-  bool scatter = false;        // F: the output, during the last product
-  bool gather_back = false;    // B: the output's gradient, during the last one's input gradient
-  bool scatter_back = false;   // B: the input's gradient, during the products that make it
-  bool gather_again = false;   // B: the input, during the products that make its gradient;
-                               // or W: during the last product's weight gradient
-  bool scatter_whole = false;  // B: the input's gradient, during the first ones' weight gradients
-  // B makes the weight gradients of the first products, and W only the last one's.
+  bool gather = false;         // F: all-gather of the input, during the first products
+  bool scatter = false;        // F: reduce-scatter of the output, during the last product
+  bool gather_back = false;    // B: all-gather of the output's gradient, during the last product's
+  bool scatter_back = false;   // B: reduce-scatter of the input's gradient, during its products
+  bool gather_again = false;   // B: second all-gather of the input, during the products that make
+                               // its gradient; or W: during the last product's weight gradient
+  bool scatter_whole = false;  // B: sum of the input's gradient, during weight gradients
+  // B computes the weight gradients of the first products, and W only that of the last product.
   bool weights_in_back = false;
 };
 
-/// The overlap of a block; `mlp` is of dense layers only.
+/// The overlap of one block; `mlp` is used for dense layers only.
 struct TensorOverlap {
   RegionOverlap attention, mlp;
   bool any = false;
 };
 
-/// How the tokens of a layer get to the ranks of their experts and back (docs/experts.md).
+/// How tokens are exchanged between their ranks and the ranks of their experts (docs/experts.md).
 struct ExchangeRule {
-  // Number of parts, each on its way during the products of another (moe.comp_comm_parallel).
+  // Number of chunks of the tokens. One is sent while experts work on another
+  // (moe.comp_comm_parallel).
   std::int64_t chunks = 1;
-  // Tensor-parallel ranks have the same tokens. Where they hold parts of the same experts, each may
-  // send all tokens to its own parts. With one of these two each sends its own share of the tokens:
-  bool by_stream = false;  // those of its part of the residual stream (sequence parallelism)
-  bool by_slice = false;   // a slice of those that all of them have
-  // Number of ranks that hold a part of the same experts and get other tokens: each gathers those
-  // of all, and sums what all of them make. 1: they get the same tokens, or experts are whole.
+  // Tensor-parallel ranks have equal tokens. If they hold shards of the same experts, a rank may
+  // send all tokens to the ranks with its own shards. With one of these two flags it sends a share:
+  bool by_stream = false;  // the tokens of its part of the residual stream (sequence parallelism)
+  bool by_slice = false;   // a slice of the tokens, which all tensor-parallel ranks have
+  // Number of ranks that hold shards of the same experts and receive different tokens: each
+  // all-gathers the tokens, and outputs are summed. 1 if tokens are equal or experts are unsplit.
   std::int64_t parts = 1;
 
-  // Rows are on their way while a pass of another micro-batch runs
-  // (moe.overlap_expert_parallel_comm).
+  // Rows are sent while a pass of another micro-batch runs (moe.overlap_expert_parallel_comm).
   bool beside_passes = false;
 
   bool overlaps() const { return chunks > 1 || beside_passes; }
   bool takes_share() const { return by_stream || by_slice; }
 };
 
-/// Whether the gradient of an unsplit parameter must be summed over an axis along which the output
-/// of its layer has this layout.
+/// Whether the gradient of an unsplit parameter must be summed over an axis along which its layer's
+/// output has the layout `output`.
 constexpr bool gradient_is_summed(Layout output) {
   return output == Layout::tokens || output == Layout::features || output == Layout::replicated;
 }
 
-/// A group's ranks as a grid: neighbours exchange tokens for heads, so that each has all their
-/// tokens of some heads; then ranks of different neighbourhoods pass keys and values around a ring,
-/// or gather them. Rank r of the group is number r % heads in neighbourhood r / heads.
+/// The ranks of a context-parallel group as a grid. Neighbours exchange tokens for heads, so each
+/// has some heads of all their tokens. Then ranks of different neighbourhoods pass keys and values
+/// around a ring, or all-gather them. Rank r is number r % heads in neighbourhood r / heads.
 struct ContextSplit {
   std::int64_t heads = 1;
   std::int64_t ring = 1;
@@ -151,35 +152,37 @@ struct ContextSplit {
   friend bool operator==(const ContextSplit&, const ContextSplit&) = default;
 };
 
-/// The split of each layer: layers may differ, since all have the same tokens on a rank.
+/// The context-parallel split of each layer. Layers may differ, since all have the same tokens on a
+/// rank.
 struct ContextSplits {
   std::int64_t ranks = 1;
-  std::vector<ContextSplit> blocks{};  // by layer of the model; empty: one rank
+  std::vector<ContextSplit> blocks{};  // by layer of the model; empty with one rank
 
   /// The split of a unit of the model (plan/tables/stage_map.h); embedding and head have none.
   ContextSplit of_unit(int unit) const {
     const bool block = unit > 0 && unit <= static_cast<std::int64_t>(blocks.size());
     return block ? blocks[static_cast<std::size_t>(unit) - 1] : ContextSplit{};
   }
-  /// The most of one of the three numbers in any layer.
+  /// The largest value of `number` (heads, ring or gather) in any layer.
   std::int64_t most(std::int64_t ContextSplit::*number) const {
     std::int64_t found = 1;
     for (const ContextSplit& block : blocks) found = std::max(found, block.*number);
     return found;
   }
-  /// Each that some layer has, once.
+  /// The different splits of the layers, each once.
   std::vector<ContextSplit> kinds() const;
 };
 
-/// Reads what parallel.cp_comm_type and its sizes say about groups of `ranks`. A list of another
-/// length than `layers` is an error of the rules; the last word then holds for what it lacks.
+/// Reads parallel.cp_comm_type and the hierarchical sizes for groups of `ranks` ranks. If the list
+/// has fewer than `layers` words (which the rules report), its last word holds for the rest.
 ContextSplits split_context(const ParallelConfig& parallel, std::int64_t ranks,
                             std::int64_t layers);
-/// Over `ranks` ranks chunks in pairs, so that the causal mask leaves each as much to do.
+/// Gives each of `ranks` ranks a pair of chunks of the sequence, an early and a late one, so that
+/// under the causal mask all ranks have equal work.
 TokenPieces token_layout(std::int64_t ranks, std::int64_t seq_length);
 
-/// Messages around a ring have the tags 0 and on, each a line to the next rank and one from the
-/// rank before.
+/// Messages around a ring use the tags 0 to ring_tags - 1. Each tag has its own connection to the
+/// next rank and from the previous one.
 inline constexpr int ring_tags = 4;
 
 }  // namespace trainctl

@@ -17,7 +17,7 @@ namespace {
 
 bool is_expert(Axis axis) { return axis == Axis::etp || axis == Axis::ep || axis == Axis::edp; }
 
-/// The size that an order's word has in one factorisation.
+/// The size of an axis named in the rank order, in the dense or the expert factorisation.
 std::int64_t size_in(const Mesh& mesh, Axis word, bool expert) {
   switch (word) {
     case Axis::tp: return expert ? mesh.etp : mesh.tp;
@@ -116,7 +116,7 @@ std::optional<RankOrder> parse_order(std::string_view text, std::vector<Axis>& a
 
 namespace {
 
-/// In the order in which a kind names its axes.
+/// In the order in which the name of a group lists its axes.
 constexpr std::pair<Axis, std::string_view> axis_words[] = {
     {Axis::tp, "tp"},  {Axis::etp, "tp"}, {Axis::ep, "ep"}, {Axis::dp, "dp"},
     {Axis::edp, "dp"}, {Axis::cp, "cp"},  {Axis::pp, "pp"}};
@@ -219,20 +219,20 @@ constexpr GroupKind kinds[] = {group_over({Axis::tp}),
                                group_over({Axis::etp, Axis::ep, Axis::pp}),
                                group_over({Axis::edp})};
 
-/// One axis of one factorisation.
+/// One axis of one factorisation, like a digit of the rank number.
 struct Digit {
   std::int64_t size = 1;
   std::int64_t stride = 1;
 };
 
-/// The selection of a kind: the digits of its own axes and of the others, both in rank order.
+/// The digits of a kind's own axes and of the other axes, both in rank order.
 struct Selection {
   std::vector<Digit> own;
   std::vector<Digit> other;
-  std::int64_t most = -1;  // members to keep of each group (the embeddings'); -1: all
+  std::int64_t most = -1;  // members to keep of each group; -1 = all
 };
 
-/// The axis that an order's word means in the dense or in the expert factorisation.
+/// The axis that a word of the rank order stands for in the dense or the expert factorisation.
 Axis axis_of(Axis word, bool expert) {
   if (!expert) return word;
   if (word == Axis::tp) return Axis::etp;
@@ -246,7 +246,7 @@ Selection selection_of(const Mesh& mesh, GroupKind kind) {
   const bool expert = kind.of_experts();
   std::int64_t stride = 1;
   for (const Axis word : mesh.order) {
-    // Experts know no cp, dense layers no ep.
+    // The expert factorisation has no cp, the dense one no ep.
     const bool absent = expert ? word == Axis::cp : word == Axis::ep;
     const Axis axis = axis_of(word, expert);
     const Digit digit{absent ? 1 : mesh.size(axis), stride};
@@ -256,7 +256,7 @@ Selection selection_of(const Mesh& mesh, GroupKind kind) {
   return selection;
 }
 
-/// base + the offsets that the digits span, the first digit running fastest.
+/// `base` plus all offsets that the digits span; the first digit varies fastest.
 std::vector<int> span_of(const std::vector<Digit>& digits, std::int64_t base) {
   std::vector<int> ranks{static_cast<int>(base)};
   for (const Digit& digit : digits) {
@@ -329,7 +329,7 @@ std::vector<RankLists> hierarchical_groups(const Mesh& mesh,
       formatted("the level sizes multiply to {}, but context_parallel is {}", product, mesh.cp));
   const RankLists whole = list_groups(mesh, "cp");
   std::vector<RankLists> levels;
-  std::int64_t below = 1;  // members that differ only on lower levels
+  std::int64_t below = 1;  // number of members that differ only on lower levels
   for (const std::int64_t size : sizes) {
     RankLists& level = levels.emplace_back();
     for (const std::vector<int>& group : whole) {

@@ -14,7 +14,7 @@ namespace trainctl {
 
 namespace {
 
-/// Checks find what is out of range; here it must only not overflow.
+/// Bounds a value that may not be checked yet, so that computing with it does not overflow.
 std::int64_t bounded(std::int64_t value) {
   return std::clamp<std::int64_t>(value, 0, std::int64_t{1} << 40);
 }
@@ -25,12 +25,12 @@ std::int64_t bounded_layers(const ModelConfig& config) {
   return std::clamp<std::int64_t>(config.num_layers, 0, max_layers);
 }
 
-/// Also of values that no rule has seen yet.
+/// Rounds up to a multiple; both values may still be invalid.
 std::int64_t padded(std::int64_t value, std::int64_t multiple) {
   return multiple < 1 ? value : round_up(bounded(value), bounded(multiple));
 }
 
-/// The factor of cos and sin.
+/// The factor of cos and sin in a RoPE table.
 double amplitude_of(RopeType type, const RopeScalingConfig& scaling, double positions) {
   if (scaling.attention_factor) return *scaling.attention_factor;
   if (type == RopeType::yarn) {
@@ -63,7 +63,7 @@ RopeForm rope_of(const ModelConfig& config, const ModelShape& model) {
   return rope;
 }
 
-/// The number of `value` in the list, at whose end it is added.
+/// The index of `value` in the list; appends it if it is missing.
 template <class Value>
 std::size_t number_in(std::vector<Value>& list, const Value& value) {
   const auto found = std::ranges::find(list, value);
@@ -72,11 +72,10 @@ std::size_t number_in(std::vector<Value>& list, const Value& value) {
   return list.size() - 1;
 }
 
-/// The kind of every layer of a model whose layers are all alike, apart from experts.
+/// The kind of all layers of a model with this config, apart from experts.
 LayerKind kind_of(const ModelConfig& config, ModelShape& model) {
   LayerKind kind;
-  // For a gated MLP 8/3 of the width keeps the three matrices of SwiGLU as large as the two of a 4x
-  // MLP.
+  // With 8/3 of the width, the three matrices of SwiGLU have the size of two matrices of a 4x MLP.
   kind.ffn = config.ffn_hidden_size.value_or(model.gated_mlp
                                                  ? round_up(8 * bounded(model.hidden), 3 * 256) / 3
                                                  : 4 * bounded(model.hidden));
@@ -95,20 +94,20 @@ LayerKind kind_of(const ModelConfig& config, ModelShape& model) {
   return kind;
 }
 
-/// Whether a layer has experts where its entry does not say it.
+/// Whether a layer has experts if its entry does not specify it.
 bool usually_has_experts(const MoeConfig& moe, std::int64_t layer) {
   return moe.num_experts > 1 && layer >= moe.first_dense_layers &&
          layer % std::max<std::int64_t>(1, moe.layer_frequency) == 0;
 }
 
-/// The kinds of all layers, in the order in which they first occur. Kinds that differ only in their
-/// names are one.
+/// Lists the kinds of all layers in order of first occurrence. Kinds that differ only in name count
+/// as one.
 void add_kinds(const ModelConfig& config, const MoeConfig& moe, ModelShape& model) {
   std::vector<LayerEntry> entries = config.layers;
   if (entries.empty()) entries.emplace_back();
   const std::vector<std::uint8_t> order = layer_order(config).values;
   std::vector<std::optional<LayerKind>> given(entries.size());
-  std::vector<LayerKind> forms;  // without names
+  std::vector<LayerKind> forms;  // the kinds without their names, to compare
   const auto number_of = [&](std::int64_t layer) {
     const std::size_t entry = order.empty() ? 0 : at(order, layer);
     std::optional<LayerKind>& alike = given[entry];

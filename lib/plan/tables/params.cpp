@@ -11,7 +11,7 @@ namespace trainctl {
 bool matches(std::string_view pattern, std::string_view name) {
   std::size_t at = 0;
   std::size_t in = 0;
-  std::size_t star = std::string_view::npos;  // the last one, which took name[resumed, in)
+  std::size_t star = std::string_view::npos;  // the last '*', which matches name[resumed, in)
   std::size_t resumed = 0;
   while (in < name.size()) {
     if (at < pattern.size() && pattern[at] == '*') {
@@ -42,8 +42,8 @@ int group_of(const ParamSpec& parameter, const OptimizerGroups& groups) {
 
 namespace {
 
-/// Whether Muon updates a parameter of this kind where the optimizer is muon: the matrices of
-/// attention and feed-forward layers.
+/// Whether Muon updates this parameter if optimizer.type is muon: the matrices of attention and
+/// feed-forward layers.
 bool is_muon_matrix(const ParamSpec& parameter) {
   using enum ParamKind;
   constexpr ParamKind kinds[] = {query,     key,         value,         attention_output,
@@ -62,7 +62,7 @@ bool may_have_muon(const ParamSpec& parameter) {
 
 namespace {
 
-/// Sets group, update, factors and decay of a parameter whose `decay` is what holds without groups.
+/// Sets group, update, factors and decay. `decay` must hold the value that applies without groups.
 void assign_optimizer(const OptimizerConfig& optimizer, ParamSpec& parameter) {
   parameter.update = is_muon_matrix(parameter) ? optimizer.type : rest_of(optimizer.type);
   parameter.group = group_of(parameter, optimizer.groups);
@@ -75,22 +75,22 @@ void assign_optimizer(const OptimizerConfig& optimizer, ParamSpec& parameter) {
   parameter.decay_factor = *group.wd_mult;
 }
 
-/// The role of a parameter in its layer. It decides which dim is cut over which axis and how the
-/// layer's output lies: another placement of a layer is another entry in the functions below.
+/// The role of a parameter in its layer. It decides which dim is cut over which axis and the layout
+/// of the layer's output. A new role needs a case in each of the functions below.
 enum class Place : std::uint8_t {
-  stream,         // whole, its output lies as the residual stream does: norms, router, row biases
-  heads,          // whole, applied to each head: q/k norms
-  column,         // outputs cut over tp
-  key_value,      // the same, over no more ranks than there are key and value heads
-  row,            // inputs cut over tp
-  vocabulary,     // rows of the vocabulary, cut over tp unless it is whole
-  expert_column,  // [experts, out, in]: experts over ep, outputs over etp
-  expert_row,     // experts over ep, inputs over etp
-  expert_output,  // [experts, out]: experts over ep
+  stream,         // unsplit; output has the residual stream's layout: norms, router, row biases
+  heads,          // unsplit, applied to each head: q/k norms
+  column,         // out features cut over tp
+  key_value,      // out features cut over at most one rank per key and value head
+  row,            // in features cut over tp
+  vocabulary,     // rows of the vocabulary, cut over tp unless the split is `whole`
+  expert_column,  // [experts, out, in]: experts cut over ep, out features over etp
+  expert_row,     // [experts, out, in]: experts cut over ep, in features over etp
+  expert_output,  // [experts, out]: experts cut over ep
 };
 
-/// The bias of a row layer is whole: it is added once, where its outputs are summed. A q/k norm
-/// over all heads is cut as they are.
+/// The bias of a row layer is unsplit, because it is added once, to the sum over ranks. A q/k norm
+/// over all heads is cut like the heads.
 Place place_of(ParamKind kind, bool bias, QkNormForm qk_norm) {
   const bool whole = qk_norm == QkNormForm::whole;
   switch (kind) {
@@ -118,8 +118,8 @@ Place place_of(ParamKind kind, bool bias, QkNormForm qk_norm) {
   return Place::stream;
 }
 
-/// How ranks along tp share the operator that a parameter of `unit` belongs to. Shared experts are
-/// cut as experts are.
+/// How ranks along tp share the operator of a parameter of `unit`. Shared experts are always cut by
+/// features.
 SplitBy split_of(const ParameterInput& input, ParamKind kind, int unit) {
   const BlockSplit block = input.splits.of_unit(unit);
   switch (kind) {
@@ -143,7 +143,7 @@ SplitBy split_of(const ParameterInput& input, ParamKind kind, int unit) {
 
 bool is_expert(Place place) { return place >= Place::expert_column; }
 
-/// Collects the rows of one stage in model order.
+/// Collects the parameters of one stage in model order.
 class ParameterTable {
  public:
   explicit ParameterTable(const ParameterInput& input) : input_(input), model_(input.model) {}
@@ -156,7 +156,7 @@ class ParameterTable {
     return row;
   }
 
-  /// The factors of a norm.
+  /// The scale vector of a norm.
   void scale(const std::string& name, std::int64_t length, ParamKind kind) {
     ParamSpec& row = add(name + ".weight", Shape{length}, kind, false);
     row.is_vector = true;
@@ -169,7 +169,7 @@ class ParameterTable {
     row.init = InitKind::zeros;
   }
 
-  /// Numbers near 0.
+  /// A vector of normally distributed values around 0.
   void normal(const std::string& name, std::int64_t length, ParamKind kind, double deviation) {
     ParamSpec& row = add(name, Shape{length}, kind, false);
     row.is_vector = true;
@@ -211,7 +211,7 @@ class ParameterTable {
   }
 
  private:
-  /// How many parts the place cuts into over an axis, and which dim.
+  /// Divides the shape by the axes that cut it at this place, and notes the cut dims.
   void cut(ParamSpec& row, Place place, SplitBy split) const {
     const Mesh& mesh = input_.mesh;
     if (split != SplitBy::features) return;
@@ -229,7 +229,7 @@ class ParameterTable {
       case Place::key_value:
         row.tp_copies = std::max<std::int64_t>(
             1, mesh.tp / std::max<std::int64_t>(1, model_.kind(unit_ - 1).kv_heads));
-        row.shape[0] *= row.tp_copies;  // first: there may be fewer rows than ranks
+        row.shape[0] *= row.tp_copies;  // before the division: there may be fewer rows than ranks
         return over(Axis::tp, 0);
       case Place::expert_column: over(Axis::ep, 0); return over(Axis::etp, 1);
       case Place::expert_row: over(Axis::ep, 0); return over(Axis::etp, 2);
@@ -237,7 +237,7 @@ class ParameterTable {
     }
   }
 
-  /// How the layer's output lies over an axis that does not cut its parameter.
+  /// The layout of the layer's output along an axis that does not cut its parameter.
   Layout output(Place place, SplitBy split, Axis axis) const {
     switch (axis) {
       case Axis::tp:
@@ -276,8 +276,8 @@ class ParameterTable {
   std::vector<ParamSpec> rows_;
 };
 
-/// The two products that write into the residual stream start smaller, so that its variance does
-/// not grow with depth (Radford et al. 2019, section 2.3).
+/// The deviation of the two projections that write to the residual stream. It is smaller, so that
+/// the stream's variance does not grow with depth (Radford et al. 2019, section 2.3).
 double residual_deviation(const ModelShape& model) {
   return model.init_std / std::sqrt(2.0 * static_cast<double>(model.layers));
 }
@@ -313,7 +313,7 @@ void add_experts(ParameterTable& table, const ModelShape& model, const std::stri
   table
       .matrix(moe + "router.weight", Shape{model.experts, model.hidden}, ParamKind::router,
               model.init_std)
-      .is_vector = true;  // its products are fp32 in every precision
+      .is_vector = true;  // the router computes in fp32 in every precision
   if (model.expert_bias) table.zeros(moe + "expert_bias", model.experts, ParamKind::expert_bias);
   const Shape wide{model.experts, model.expert_ffn, model.hidden};
   const std::string experts = moe + "experts.";

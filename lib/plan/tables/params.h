@@ -1,6 +1,6 @@
-// The parameter table: one row per parameter, from which initialisation, allocation, gradient
-// reduction, norm, checkpoint and the memory estimate are all read. Order is model order
-// (embedding, layers, head). An entry of optimizer.groups may change how a parameter is updated.
+// The parameter table: one row per parameter, in model order (embedding, layers, head).
+// Initialisation, allocation, gradient reduction, norm, checkpoint and the memory estimate all read
+// it. An entry of optimizer.groups may change how a parameter is updated.
 #pragma once
 
 #include <array>
@@ -21,11 +21,11 @@ namespace trainctl {
 
 enum class InitKind : std::uint8_t { normal, zeros, ones };
 
-/// The place of a parameter in its layer.
+/// The role of a parameter in its layer.
 enum class ParamKind : std::uint8_t {
   token_embedding,
   position_embedding,
-  norm,  // of the residual stream
+  norm,  // a norm of the residual stream
   query,
   key,
   value,
@@ -35,48 +35,48 @@ enum class ParamKind : std::uint8_t {
   mlp_gate,
   mlp_up,
   mlp_down,
-  router,       // also the gate of shared experts, a router to one
-  expert_bias,  // no gradient reaches it
+  router,       // also the gate of shared experts, which routes to one expert
+  expert_bias,  // has no gradient
   expert_gate,
   expert_up,
   expert_down,
   head,
   attention_gate,
-  sinks,  // of attention
+  sinks,  // learned terms of the attention softmax
 };
 
 struct ParamSpec {
   std::string name;  // "layers.3.attention.q.weight"; the full list is below
   ParamKind kind = ParamKind::token_embedding;
-  bool bias = false;  // of the parameter of the same kind before it
+  bool bias = false;  // whether this is the bias of the layer `kind`
   Shape global_shape;
-  Shape shape;                // of this rank's shard
+  Shape shape;                // shape of this rank's shard
   bool is_vector = false;     // kernels read it in fp32 always: vectors and routers
-  DType master = DType::f32;  // of its value; layers that read another type have a rounded copy
+  DType master = DType::f32;  // dtype of the master value, which may be cast for kernels
   InitKind init = InitKind::normal;
   double init_deviation = 0;
   bool decay = false;
-  OptimizerType update = OptimizerType::adamw;            // the row of config/schema/optimizers.h
-  int group = -1;                                         // entry of optimizer.groups; -1: none
-  double rate_factor = 1;                                 // times the scheduled learning rate
-  double decay_factor = 1;                                // times the scheduled decay, if it decays
-  int unit = 0;                                           // where its gradient is finished last
-  std::array<std::int8_t, axis_count> split_dim = whole;  // the dim cut over the axis; -1: none
-  std::array<bool, axis_count> gradient_sum{};            // gradient summed over the axis
-  bool expert = false;  // its replicas are along edp, all others' along dp and cp
-  // Neighbouring tp ranks that hold the same shard (fewer key and value heads than tp): its
-  // gradient is summed over them. 1: every tp rank has its own.
+  OptimizerType update = OptimizerType::adamw;            // a row of config/schema/optimizers.h
+  int group = -1;                                         // entry of optimizer.groups, or -1
+  double rate_factor = 1;                                 // factor of the scheduled learning rate
+  double decay_factor = 1;                                // factor of the scheduled decay
+  int unit = 0;                                           // unit whose B ends the gradient
+  std::array<std::int8_t, axis_count> split_dim = whole;  // dim cut over the axis, or -1
+  std::array<bool, axis_count> gradient_sum{};            // gradient is summed over the axis
+  bool expert = false;  // replicas are along edp; along dp and cp if false
+  // Number of neighbouring tp ranks that hold the same shard (with fewer key and value heads than
+  // tp). The gradient is summed over these ranks. 1 if every tp rank has its own shard.
   std::int64_t tp_copies = 1;
-  // A tied embedding that the first and the last stage both hold. Its gradient is summed over the
-  // embedding group, and it counts once in norms and checkpoints.
+  // Whether the first and the last stage both hold this tied embedding. Then its gradient is summed
+  // over the embedding group, and only one copy counts in norms and checkpoints.
   bool two_homes = false;
-  bool second_home = false;  // the last stage's copy
-  bool head = false;         // a tied embedding that the head on this stage reads, too
+  bool second_home = false;  // this is the copy of the last stage
+  bool head = false;         // this tied embedding is also read by the head on this stage
 
   static constexpr std::array<std::int8_t, axis_count> whole{-1, -1, -1, -1, -1, -1, -1};
 };
 
-/// Parameter names, all families (a tied head has no row of its own):
+/// Parameter names of all families (a tied head has no row; in brackets: shape or condition):
 ///   embedding.token.weight [padded_vocab, hidden]   embedding.position.weight [positions, hidden]
 ///   (learned positions)   layers.N.norm1.weight/.bias
 ///   layers.N.attention.{gate,q,k,v,out}.weight/.bias (gate: without bias, with an output gate)
@@ -92,15 +92,16 @@ struct ParameterInput {
   const ModelShape& model;
   const Mesh& mesh;
   bool sequence_parallel = false;
-  OperatorSplits splits{};                     // over tp
-  DType masters = DType::f32;                  // of matrices; all others have fp32
-  const OptimizerConfig* optimizer = nullptr;  // its rows and groups; nullptr: AdamW, no groups
+  OperatorSplits splits{};                     // how tensor-parallel ranks share operators
+  DType masters = DType::f32;                  // dtype of master matrices; vectors have fp32
+  const OptimizerConfig* optimizer = nullptr;  // nullptr = AdamW without groups
 };
-/// The parameters of the units in `units` (every chunk of one stage), in model order. A tied head
-/// on another stage than the embedding has its own row embedding.token.weight with second_home.
+/// The parameters of the units in `units` (every chunk of one stage), in model order. If a tied
+/// head is on another stage than the embedding, it has its own row embedding.token.weight with
+/// second_home.
 std::vector<ParamSpec> make_parameters(const ParameterInput& input,
                                        const std::vector<UnitRange>& units);
-/// The parameters of all units.
+/// The parameters of the whole model.
 std::vector<ParamSpec> make_parameters(const ModelShape& model, const Mesh& mesh);
 
 struct Slice {  // elements [begin, end) of a rank's share of a parameter
@@ -109,57 +110,57 @@ struct Slice {  // elements [begin, end) of a rank's share of a parameter
   std::int64_t length() const { return end - begin; }
 };
 
-/// Gradients that are reduced together. Buckets partition the flat gradient buffer, which holds the
-/// parameters in reverse model order (rule layers: group by group), those of experts behind all
-/// others, and in each kind those that a parallel optimizer keeps whole behind the others. A
-/// parameter with two homes is a bucket of its own.
+/// Gradients that are reduced together. Buckets partition the flat gradient buffer. It holds the
+/// parameters in reverse model order (rule layers: group by group). Dense parameters come before
+/// experts; in each of these two, those that the parallel optimizer shards before unsharded ones. A
+/// tied embedding on two stages is a bucket of its own.
 struct Bucket {
   std::int64_t offset = 0;  // elements into the flat buffer
   std::int64_t length = 0;
-  std::vector<int> parameters;  // in flat order
-  int ready_unit = 0;           // the bucket is complete once this unit's backward has run
-  bool expert = false;          // reduced over edp, all others over dp and cp
+  std::vector<int> parameters;  // indices in the parameter table, in buffer order
+  int ready_unit = 0;           // the gradients are complete after this unit's backward
+  bool expert = false;          // reduced over edp; over dp and cp if false
 };
 
 struct FlatBuffer {
   std::vector<std::int64_t> offset;  // per parameter, elements
-  std::vector<Bucket> buckets;       // in flat order: order of readiness, dense and experts each
+  std::vector<Bucket> buckets;       // in order of readiness, dense buckets before expert buckets
   std::int64_t length = 0;           // elements
 };
 
-/// The inputs that decide the buckets of one stage.
+/// The inputs that decide how one stage's gradients are cut into buckets.
 struct BucketInput {
   BucketRule rule = BucketRule::size;
-  std::int64_t bucket_size = 0;         // elements; 0: the rule's default
+  std::int64_t bucket_size = 0;         // elements; 0 = the rule's default
   std::int64_t replicas = 1;            // dp x cp
   std::int64_t expert_replicas = 1;     // edp
-  bool parallel_optimizer = false;      // megatron: pads
-  int stage = 0;                        // megatron: later stages and chunks have one bucket
-  bool overlap = true;                  // megatron: overlap_grad_reduce
-  CommFusionConfig fusion;              // comm_fusion
-  std::int64_t aggregation_groups = 1;  // layers: gradient_aggregation_group
-  std::int64_t layers = 0;              // of the whole model
-  std::vector<UnitRange> units;         // per chunk; no bucket spans two chunks
-  std::vector<bool> scattered;          // per parameter; no bucket holds both kinds
+  bool parallel_optimizer = false;      // rule megatron: pads buckets
+  int stage = 0;                        // rule megatron: only stage 0, chunk 0 has several buckets
+  bool overlap = true;                  // rule megatron: overlap_grad_reduce
+  CommFusionConfig fusion;              // settings of rule comm_fusion
+  std::int64_t aggregation_groups = 1;  // rule layers: gradient_aggregation_group
+  std::int64_t layers = 0;              // number of layers of the whole model
+  std::vector<UnitRange> units;         // per chunk of the stage; no bucket spans two chunks
+  std::vector<bool> scattered;          // whether the gradient is reduce-scattered, by parameter
 };
 
-/// With the parallel optimizer, parameters whose gradient is reduce-scattered are in other buckets
-/// than those kept whole (not so megatron, which cuts buckets across parameters).
-/// size: closes a bucket at bucket_size elements, default 4,000,000.
-/// megatron: megatron.core param_and_grad_buffer, in elements; padded only with the parallel
-/// optimizer, then starts to 64 and lengths to lcm(replicas, 128).
-/// comm_fusion: MindSpore's auto, size and index blocks (elements of fp32: MB x 1048576 / 4), by
-/// reducescatter of the scattered gradients and by allreduce of the others; a kind that is not
-/// given is auto, and so is index with the parallel optimizer. openstate false: a bucket for each
-/// parameter. layers: gradient_aggregation_group, blocks of max(layers / groups, 1) layers. Starts
-/// are padded to 64 and lengths to 64 x replicas except for megatron. Details: flat_layout.h.
+/// Lays out the flat gradient buffer. With the parallel optimizer, reduce-scattered gradients and
+/// others are in different buckets, except with megatron, which cuts buckets across parameters. The
+/// rules: size closes a bucket at bucket_size elements, default 4,000,000. megatron follows
+/// megatron.core param_and_grad_buffer, in elements; with the parallel optimizer, starts are padded
+/// to 64 and lengths to lcm(replicas, 128). comm_fusion takes MindSpore's auto, size and index
+/// blocks (elements of fp32: MB x 1048576 / 4) from `reducescatter` for scattered gradients and
+/// from `allreduce` for others; a missing one is auto, as is index with the parallel optimizer;
+/// openstate false gives each parameter a bucket. layers makes blocks of max(layers /
+/// gradient_aggregation_group, 1) layers. Except with megatron, starts are padded to 64 and lengths
+/// to 64 x replicas. Details: flat_layout.h.
 FlatBuffer make_flat_layout(const std::vector<ParamSpec>& parameters, const BucketInput& input);
 
-/// Whether the whole name fits the pattern: `*` stands for any characters or none, `?` for one.
+/// Whether the whole name fits the pattern: `*` stands for any or no characters, `?` for one.
 bool matches(std::string_view pattern, std::string_view name);
 
-/// The first entry that takes the parameter; -1: none does. The bias by which experts are chosen
-/// has a rule of its own, so no entry takes it.
+/// The index of the first entry of `groups` that matches the parameter's name, or -1. The bias for
+/// the choice of experts has its own update rule, so no entry matches it.
 int group_of(const ParamSpec& parameter, const OptimizerGroups& groups);
 
 /// Whether an entry may give it to Muon: a matrix of attention or of a feed-forward layer, also a

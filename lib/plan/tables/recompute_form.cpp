@@ -14,7 +14,7 @@ struct FormWord {
   std::string_view word;
   std::uint8_t parts = 0;
 };
-/// In the order in which form_text() takes them.
+/// In the order of preference of form_text(): words for several parts precede words for one.
 constexpr FormWord words[] = {
     {"full", all_parts},
     {"norms", of_parts(BlockPart::norm1, BlockPart::norm2)},

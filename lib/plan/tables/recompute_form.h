@@ -1,5 +1,4 @@
-// The parts of a layer that are kept between its forward and its backward, and those that its R row
-// repeats.
+// Which parts of a layer's forward are kept for its backward, and which its row R recomputes.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +12,15 @@
 
 namespace trainctl {
 
-/// The parts of a block's forward that make what the backward reads, in the order in which they
-/// run. Each reads only what parts before it made, so any set of them can be repeated: parts that
-/// are not in the set were kept.
+/// The parts of a block's forward whose results the backward reads, in execution order. A part
+/// reads only results of earlier parts, so any set of parts can be recomputed from the kept ones.
 enum class BlockPart : std::uint8_t {
-  norm1,       // norm1 and its statistics
+  norm1,       // norm1 with statistics
   qkv,         // attention.q .k .v, with q/k norm and RoPE
   attention,   // attention.context .logsumexp: the core, from q, k and v
-  projection,  // middle: the output product of attention, its sum over tp, the residual
-  norm2,       // norm2 and its statistics
-  mlp,         // mlp.up .gate: the first products of the MLP
+  projection,  // middle: output projection of attention, its sum over tp, the residual
+  norm2,       // norm2 with statistics
+  mlp,         // mlp.up .gate: the first projections of the MLP
   activation,  // mlp.act: the activation function
 };
 constexpr int block_parts = 7;
@@ -31,44 +29,44 @@ constexpr std::uint8_t bit_of(BlockPart part) {
 }
 constexpr std::uint8_t all_parts = (1U << block_parts) - 1;
 
-/// How one layer keeps one micro-batch.
+/// How one layer keeps its activations for one micro-batch between F (forward) and B, W (backward).
 struct BlockForm {
-  std::uint8_t repeated = 0;    // bits of the parts that R repeats before B
-  bool slices_input = false;    // tensor-parallel ranks share the kept input; R gathers it
-  bool keeps_gathered = false;  // sequence parallelism: what a repeated product read stays gathered
-  bool on_host = false;         // what is kept lies on the host between F and B
+  std::uint8_t repeated = 0;    // bits of the parts that R recomputes before B
+  bool slices_input = false;    // tensor-parallel ranks keep a slice each, which R gathers
+  bool keeps_gathered = false;  // gathered inputs of recomputed products are kept
+  bool on_host = false;         // kept activations are in host memory between F and B
 
   bool repeats() const { return repeated != 0; }
   bool repeats(BlockPart part) const { return (repeated & bit_of(part)) != 0; }
-  /// Whether the gathered input of a product, `part` qkv or mlp, is kept from F to W.
+  /// Whether the gathered input of the product `part` (qkv or mlp) is kept from F to W.
   bool gathered(BlockPart part) const { return keeps_gathered && repeats(part); }
   friend bool operator==(const BlockForm&, const BlockForm&) = default;
 };
 
-/// The forms of one stage. Some micro-batches may keep more than the others
+/// The forms of all layers of a stage. Some micro-batches may keep more activations than others
 /// (recompute.num_microbatches_with_partial_activation_checkpoints).
 struct StageForms {
-  std::map<int, BlockForm> usual;  // by unit; one that is not in it keeps everything
+  std::map<int, BlockForm> usual;  // by unit; a unit without entry keeps everything
   std::map<int, BlockForm> partial;
-  std::vector<std::vector<char>> is_partial;  // [chunk][micro-batch]; empty: none
+  std::vector<std::vector<char>> is_partial;  // [chunk][micro-batch], or empty
 
   bool in_partial(int chunk, int microbatch) const;
   BlockForm of(int unit, bool in_partial) const;
   BlockForm of(int unit, int chunk, int microbatch) const {
     return of(unit, in_partial(chunk, microbatch));
   }
-  /// Whether micro-batches keep `unit` on the host; then all do.
+  /// Whether `unit` keeps activations in host memory, which is the same for all micro-batches.
   bool on_host(int unit) const { return of(unit, false).on_host; }
 };
 
-/// "full", "none", or words joined by +: norms (both), norm1, norm2, qkv, attention, projection,
-/// mlp, activations. The bits of the parts; nothing for another text.
+/// Reads "full", "none", or words joined by +: norms (both), norm1, norm2, qkv, attention,
+/// projection, mlp, activations. Returns the bits of the parts, or nullopt for another text.
 std::optional<std::uint8_t> parse_form(std::string_view text);
-/// The shortest text for the parts.
+/// The shortest text that parse_form() reads as `parts`.
 std::string form_text(std::uint8_t parts);
 
-using LayerForms = ParsedList<std::uint8_t>;  // the bits of the parts of each layer
-/// "full*2, norms+activations, none*3": a form for each of `layers` layers; *n repeats one.
+using LayerForms = ParsedList<std::uint8_t>;  // for each layer the bits of its parts
+/// Reads a form for each of `layers` layers: "full*2, norms+activations, none*3"; *n repeats one.
 LayerForms parse_layer_forms(std::string_view text, std::int64_t layers);
 
 }  // namespace trainctl

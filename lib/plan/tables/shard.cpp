@@ -40,14 +40,14 @@ bool counts_over_tensor_ranks(const ParamSpec& parameter, const Mesh& mesh, std:
 
 namespace {
 
-/// Elements of one index of dim `dim`.
+/// The number of elements in one index of dim `dim`.
 std::int64_t stride_of(const Shape& extent, int dim) {
   std::int64_t stride = 1;
   for (int inner = dim + 1; inner < extent.rank(); ++inner) stride *= extent[inner];
   return stride;
 }
 
-/// Cuts [begin, end) of `box` from dim `dim` on; the dims before it have extent 1.
+/// Cuts elements [begin, end) of `box` into boxes, from dim `dim` on; earlier dims have extent 1.
 void cut(const Box& box, int dim, std::int64_t first, Slice part, std::vector<BoxPart>& out) {
   if (part.begin == part.end) return;
   const std::int64_t stride = stride_of(box.extent, dim);
@@ -61,7 +61,7 @@ void cut(const Box& box, int dim, std::int64_t first, Slice part, std::vector<Bo
   const std::int64_t tail = part.end / stride;
   const std::int64_t into = part.begin % stride;
   const std::int64_t past = part.end % stride;
-  if (head == tail) {  // within one row
+  if (head == tail) {  // the elements lie within one row
     return cut(add_rows(head, 1), dim + 1, first + head * stride, {into, past}, out);
   }
   if (into > 0) cut(add_rows(head, 1), dim + 1, first + head * stride, {into, stride}, out);
@@ -114,7 +114,7 @@ std::vector<BoxRun> runs_between(const Box& part, const Box& source, const Box& 
   const int rank = part.extent.rank();
   if (part.numel() == 0) return {};
   if (rank == 0) return {{0, 0, 1}};
-  // Dims behind `last` are whole in all three, so one index of `last` is one contiguous run.
+  // Dims after `last` are whole in all three boxes, so each index of `last` is one contiguous run.
   int last = rank - 1;
   const auto is_whole = [&](int dim) {
     return part.extent[dim] == source.extent[dim] && part.extent[dim] == target.extent[dim];

@@ -1,5 +1,5 @@
-// Parts of a parameter: the boxes and contiguous pieces that a rank's shard and a checkpoint hold
-// of it. Used by initialisation, un-sharding, comparison, checkpoints and export.
+// Parts of a parameter: the boxes and contiguous pieces of it that a rank's shard or a checkpoint
+// holds. Used by initialisation, un-sharding, comparison, checkpoints and export.
 #pragma once
 
 #include <array>
@@ -12,48 +12,47 @@
 
 namespace trainctl {
 
-/// Elements [begin[d], begin[d] + extent[d]) of each dim d.
+/// Elements [begin[d], begin[d] + extent[d]) in each dim d.
 struct Box {
   std::array<std::int64_t, Shape::max_rank> begin{};
   Shape extent;
 
   std::int64_t end(int dim) const { return begin[static_cast<std::size_t>(dim)] + extent[dim]; }
   std::int64_t numel() const { return extent.numel(); }
-  /// "[0:64, 128:256]"
+  /// Text like "[0:64, 128:256]".
   std::string to_string() const;
   friend bool operator==(const Box&, const Box&) = default;
 };
 
 inline Box whole_box(const Shape& shape) { return {{}, shape}; }
 
-/// Where `rank`'s share of a parameter lies in the whole.
+/// The box of `rank`'s shard in the whole parameter.
 Box shard_box(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
 
-/// The elements that both have; no element: numel() is 0. Both have the same rank.
+/// The elements in both boxes, which have equal rank; numel() is 0 if there are none.
 Box intersection(const Box& a, const Box& b);
 
 struct BoxPart {
-  std::int64_t first = 0;  // element of the share, row by row, at which the part begins
-  Box box;                 // in the whole; its elements follow each other in the share
+  std::int64_t first = 0;  // index in the share (row-major) of the part's first element
+  Box box;                 // box in the whole parameter, contiguous in the share
 };
 
-/// The elements `part` of a share that lies at `share`, as few boxes as possible: at most
-/// 2 rank - 1.
+/// Cuts the elements `part` of the box `share` into as few boxes as possible, at most 2 rank - 1.
 std::vector<BoxPart> cut_into_boxes(const Box& share, Slice part);
 
-/// Elements [from, from + length) of one box, row by row, are [to, to + length) of another.
+/// Elements [from, from + length) of one box are elements [to, to + length) of another (row-major).
 struct BoxRun {
   std::int64_t from = 0;
   std::int64_t to = 0;
   std::int64_t length = 0;
 };
 
-/// Where the elements of `part` lie in `source` and in `target`, which both contain it: as few runs
-/// as possible, ascending.
+/// The places of the elements of `part` in `source` and in `target`, which both contain it: as few
+/// runs as possible, ascending.
 std::vector<BoxRun> runs_between(const Box& part, const Box& source, const Box& target);
 
 /// Elements [global, global + length) of the whole parameter are elements [local, local + length)
-/// of shard.
+/// of a shard.
 struct ShardPiece {
   std::int64_t global = 0;
   std::int64_t local = 0;
@@ -64,12 +63,12 @@ struct ShardPiece {
 std::vector<ShardPiece> shard_pieces(const ParamSpec& parameter, const Mesh& mesh,
                                      std::int64_t rank);
 
-/// The pieces inside `part` of the shard; local places count from its begin.
+/// The pieces of the elements `part` of the shard; `local` counts from the begin of `part`.
 std::vector<ShardPiece> pieces_in(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank,
                                   const Slice& part);
 
-/// Whether `rank` represents its shard among the tensor-parallel ranks: of the ranks with the same
-/// elements, the first does; a second home never does.
+/// Whether `rank` represents its shard among the tensor-parallel ranks: the first of the ranks with
+/// equal elements does. A second home never does.
 bool counts_over_tensor_ranks(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
 
 }  // namespace trainctl

@@ -1,6 +1,6 @@
-// Texts with a value for each layer ("full*2, none*3": "*n" repeats one), and how the ranks of a
-// tensor-parallel group share each operator of the model (docs/operator-splits.md). The layouts of
-// tensors that follow from a split are in plan/tables/layout.h.
+// Parses texts with a value for each layer ("full*2, none*3": "*n" repeats a value), and tells how
+// the ranks of a tensor-parallel group share each operator of the model (docs/operator-splits.md).
+// plan/tables/layout.h has the tensor layouts that follow from a split.
 #pragma once
 
 #include <charconv>
@@ -20,7 +20,7 @@ inline std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-/// The text before the first `mark`; `rest` is what follows it.
+/// The text before the first `mark`; sets `rest` to the text after it.
 inline std::string_view cut(std::string_view text, char mark, std::string_view& rest) {
   const std::size_t at = text.find(mark);
   rest = at == std::string_view::npos ? std::string_view{} : text.substr(at + 1);
@@ -31,10 +31,11 @@ inline std::string_view cut(std::string_view text, char mark, std::string_view& 
 template <class Value>
 struct ParsedList {
   std::vector<Value> values;
-  std::string error;  // why the text cannot be read; empty if it can
+  std::string error;  // reason why the text is invalid, or empty
 };
 
-/// parse(text) gives std::optional<Value>. At most `most` values; errors call them `plural`.
+/// Reads values with parse(text), which gives std::optional<Value>. More than `most` values are an
+/// error, whose text calls values `plural`.
 template <class Value, class Parse>
 ParsedList<Value> parse_repeated(std::string_view text, std::int64_t most, const char* plural,
                                  const Parse& parse) {
@@ -64,7 +65,7 @@ ParsedList<Value> parse_repeated(std::string_view text, std::int64_t most, const
   return read;
 }
 
-/// As parse_repeated, but there must be `layers` values.
+/// Like parse_repeated, but exactly `layers` values are required.
 template <class Value, class Parse>
 ParsedList<Value> parse_per_layer(std::string_view text, std::int64_t layers, const char* plural,
                                   const Parse& parse) {
@@ -75,41 +76,43 @@ ParsedList<Value> parse_per_layer(std::string_view text, std::int64_t layers, co
   return read;
 }
 
-// By features each rank has a part of the weights and makes it for all tokens; by tokens it has all
-// weights and makes all features of its share of the tokens; whole, it makes everything.
+// By features, each rank has a part of the weights and computes its features for all tokens; by
+// tokens, it has all weights and computes all features of its share of tokens; whole, it computes
+// everything.
 inline constexpr SplitBy all_splits[] = {SplitBy::features, SplitBy::tokens, SplitBy::whole};
 
-/// nullopt: another word.
+/// nullopt if `word` is not the name of a split.
 std::optional<SplitBy> parse_split(std::string_view word);
-/// One word for all `layers` layers, or one for each: "features*2, tokens*3".
+/// Reads one word for all `layers` layers, or one for each: "features*2, tokens*3".
 ParsedList<SplitBy> parse_layer_splits(std::string_view text, std::int64_t layers);
 
-/// The shortest text for the same, of at least one layer.
+/// The shortest text for these splits; at least one layer is required.
 std::string layer_splits_text(const std::vector<SplitBy>& splits);
 
-/// The splits of one block. `feed_forward` is of a plain MLP; experts have axes of their own.
+/// The splits of one block. `feed_forward` is used for plain MLPs only; experts have their own
+/// axes.
 struct BlockSplit {
   SplitBy attention = SplitBy::features, feed_forward = SplitBy::features;
   friend bool operator==(const BlockSplit&, const BlockSplit&) = default;
 };
 
 struct OperatorSplits {
-  // Splits of the token table and of the logits. With one rank in the group nothing is split.
+  // Splits of the token table and of the head; irrelevant with one tensor-parallel rank.
   SplitBy embedding = SplitBy::whole, head = SplitBy::whole;
-  // Exchanges between tokens and heads are all-to-alls, not gathers of which each rank takes its
-  // part.
+  // Tokens are exchanged for heads by one all-to-all; if false, by an all-gather of which each rank
+  // uses its part.
   bool moves_at_once = false;
-  std::vector<BlockSplit> blocks{};  // by layer of the model; empty: all by features
+  std::vector<BlockSplit> blocks{};  // by layer of the model; empty if all are by features
 
   /// The splits of a unit of the model (plan/tables/stage_map.h); embedding and head have none.
   BlockSplit of_unit(int unit) const {
     const bool block = unit > 0 && unit <= static_cast<std::int64_t>(blocks.size());
     return block ? blocks[static_cast<std::size_t>(unit) - 1] : BlockSplit{};
   }
-  /// As parse_layer_splits reads them.
+  /// The texts that parse_layer_splits() reads.
   std::string attention_text() const;
   std::string feed_forward_text() const;
-  /// Whether some operator has this split.
+  /// Whether any operator of the model has this split.
   bool any(SplitBy split) const {
     return embedding == split || head == split || any_attention(split) || any_feed_forward(split);
   }
@@ -118,10 +121,10 @@ struct OperatorSplits {
   friend bool operator==(const OperatorSplits&, const OperatorSplits&) = default;
 };
 
-/// One split for both the table and the logits, and blocks by features.
+/// Uses one split for the token table and the head; blocks are split by features.
 inline OperatorSplits with_vocabulary(SplitBy split) { return {.embedding = split, .head = split}; }
 
-/// The splits of a program that generates text a few tokens at a time: tokens are not split.
+/// The splits for generating text a few tokens at a time: `whole` where training splits by tokens.
 OperatorSplits for_decoding(OperatorSplits splits);
 
 }  // namespace trainctl

@@ -1,6 +1,6 @@
-// The units of a model, numbered in the order in which data passes them: 0 is the embedding, 1 to
-// `layers` are the blocks, layers + 1 is the final norm with the head. The stage and chunk that
-// hold each unit, and how stages exchange messages (parallel.pipeline).
+// The units of a model, numbered in the order of the forward pass: 0 is the embedding, 1 to
+// `layers` are the blocks, layers + 1 is the final norm with the head. Also the stage and chunk of
+// each unit, and how stages exchange messages (parallel.pipeline).
 #pragma once
 
 #include <algorithm>
@@ -63,7 +63,7 @@ bool any_block(const std::vector<UnitRange>& units, std::int64_t layers, const H
   return false;
 }
 
-/// The units of a stage, in order, that are its first `layers` blocks.
+/// The first `layers` blocks of a stage, in order.
 inline std::vector<int> first_blocks(const std::vector<UnitRange>& units,
                                      std::int64_t layers_of_model, std::int64_t layers) {
   std::vector<int> first;
@@ -82,24 +82,24 @@ inline bool holds(const std::vector<UnitRange>& units, int unit) {
                      [unit](const UnitRange& range) { return range.holds(unit); });
 }
 
-/// "layers.3." for unit 4: what the names of a block's parameters and activations begin with.
+/// The prefix of the names of a block's parameters and activations: "layers.3." for unit 4.
 inline std::string block_prefix(int unit) { return "layers." + std::to_string(unit - 1) + "."; }
 
 struct ChunkAt {
   int stage = 0;
-  int chunk = 0;  // of that stage
+  int chunk = 0;  // index in the stage
   friend bool operator==(const ChunkAt&, const ChunkAt&) = default;
 };
 
-/// The places of a model's chunks in the order in which data passes them. It alone decides between
-/// which ranks activations and gradients travel.
+/// The order in which a micro-batch passes through all chunks of a model. It decides between which
+/// ranks activations and gradients are sent.
 struct ChunkPlaces {
   int stages = 1;
   int chunks = 1;  // per stage
   ChunkRoute route = ChunkRoute::round_robin;
 
   constexpr int count() const { return stages * chunks; }
-  /// From 0; the inverse of at().
+  /// The position of a chunk in the forward pass, from 0; the inverse of at().
   constexpr int place(int stage, int chunk) const {
     return chunk * stages + (turned(chunk) ? stages - 1 - stage : stage);
   }
@@ -121,7 +121,7 @@ struct ChunkPlaces {
     const auto from = before(stage, chunk);
     return from && from->stage != stage;
   }
-  /// Whether its output goes to another stage.
+  /// Whether the chunk's output goes to another stage.
   constexpr bool sends(int stage, int chunk) const {
     const auto to = after(stage, chunk);
     return to && to->stage != stage;
@@ -135,11 +135,11 @@ struct ChunkPlaces {
   }
 };
 
-/// One model chunk of one stage. Units are numbered over the whole model: 0 is the embedding, 1 to
+/// The units of one chunk of one stage, numbered over the whole model: 0 is the embedding, 1 to
 /// `layers` the blocks, layers + 1 the head.
 struct ChunkLayers {
-  std::int64_t first = 0;  // layer
-  std::int64_t count = 0;  // layers; 0 is legal (a stage of only the embedding or the head)
+  std::int64_t first = 0;  // index of the first layer
+  std::int64_t count = 0;  // number of layers; may be 0 (a stage of only the embedding or the head)
   bool embedding = false;
   bool head = false;
   int first_unit = 0;  // units [first_unit, end_unit)
@@ -157,24 +157,24 @@ struct StageMap {
   ChunkPlaces places() const { return {stages, chunks, route}; }
 };
 
-/// Before the name of a chunk's rows: "chunk.0."
+/// The prefix of the names of a chunk's rows: "chunk.0."
 inline std::string chunk_prefix(int chunk) { return "chunk." + std::to_string(chunk) + "."; }
 
-/// How stages exchange messages, and from which buffers. arrange_messages() in
-/// plan/schedule/schedule.h applies it to the order of rows.
+/// How stages exchange messages, and from which buffers. Rows of the schedule are ordered
+/// accordingly by arrange_messages() (plan/schedule/schedule.h).
 enum class MessageMode : std::uint8_t {
-  batched,     // neighbouring rows form one batch: all are posted, then its receives are awaited
-  single,      // each row on its own; a receive is awaited before the next row
-  overlapped,  // a receive is only posted; a separate row waits for it
+  batched,     // all messages of neighbouring rows are posted, then the receives awaited
+  single,      // each row is posted alone; a receive is awaited before the next row
+  overlapped,  // a row only posts a receive; a separate row waits for it
 };
 
 struct MessageRules {
   MessageMode mode = MessageMode::batched;
-  /// An output that is sent stays in its micro-batch's slot; otherwise each chunk has one buffer,
-  /// which is free again after the send.
+  /// Outputs for another stage stay in the micro-batch's slot. If false, each chunk has one output
+  /// buffer, which is free again after the send.
   bool keeps_outputs = false;
-  /// Messages have a different dtype than the layers and separate buffers: a send row casts what it
-  /// sends, and a receive is cast when it is awaited.
+  /// Messages have another dtype than the layers, and their own buffers: a send row casts before it
+  /// sends, and a received tensor is cast when it is awaited.
   bool casts = false;
 };
 

@@ -31,11 +31,11 @@ namespace {
 
 using Numbers = std::vector<double>;
 
-constexpr double min_error = 0.01;   // below which an error counts as its square
-constexpr double max_step = 0.4;     // of a logarithm in a round
-constexpr double difference = 0.05;  // of a logarithm, for slopes
+constexpr double min_error = 0.01;   // a smaller error counts as its square
+constexpr double max_step = 0.4;     // largest change of a logarithm in a round
+constexpr double difference = 0.05;  // change of a logarithm, for finite differences
 
-/// Solves a x = b for a symmetric positive a, by elimination with pivots.
+/// Solves a x = b for a symmetric positive definite a, by Gaussian elimination with pivots.
 Numbers solve(std::vector<Numbers> a, Numbers b) {
   const std::size_t n = b.size();
   for (std::size_t column = 0; column < n; ++column) {
@@ -58,8 +58,8 @@ Numbers solve(std::vector<Numbers> a, Numbers b) {
   return b;
 }
 
-/// One step of reweighted least squares for errors e + slopes * step; `moved` is how far the
-/// constants are from where they began.
+/// One step of reweighted least squares for errors that change as e + slopes * step; `moved` is the
+/// change of each constant's logarithm since the start of the fit.
 Numbers step_of(const std::vector<FitCase>& cases, const Numbers& spread, const Numbers& errors,
                 const std::vector<Numbers>& slopes, const Numbers& moved) {
   const std::size_t n = moved.size();
@@ -110,7 +110,7 @@ Numbers times_exp(const Numbers& values, const Numbers& step, double part) {
   return moved;
 }
 
-/// [case][constant], by the constant's logarithm.
+/// Derivatives of the errors, [case][constant], by the logarithm of the constant.
 std::vector<Numbers> slopes_of(const std::vector<FitCase>& cases, const FitError& error,
                                const Numbers& fitted, const Numbers& errors) {
   std::vector<Numbers> slopes(cases.size(), Numbers(fitted.size(), 0));
@@ -171,21 +171,21 @@ std::vector<double> fit(const std::vector<FitCase>& cases, const std::vector<dou
 }
 
 // The constants of the files in configs/devices and configs/software that are fitted to measured
-// steps: of published ones at most 26.
+// steps; at most 26 of them to published steps.
 
 struct Constant {
-  std::string file;   // "h100", whose devices share it; "nemo"; "shared" by all software
-  std::string key;    // in the file: "overhead"
-  double start = 0;   // where the fit begins
+  std::string file;   // such as "h100", shared by its devices, "nemo", or "shared" by all software
+  std::string key;    // key in the file, such as "overhead"
+  double start = 0;   // start of the fit
   double spread = 0;  // as in fit()
-  double most = 0;    // the value cannot be larger
-  /// Its place in a machine; nullptr where it does not concern it.
+  double most = 0;    // upper bound of the value
+  /// The place of its value in a machine; nullptr if the machine does not use the constant.
   std::function<double*(Machine&, const ClusterConfig&)> place;
 };
 
 namespace {
 
-/// "h100" of "h100-sxm": devices of one generation share what is fitted.
+/// "h100" for "h100-sxm": devices of one generation share fitted constants.
 std::string generation_of(const std::string& device) {
   const std::string name = device.substr(device.find_last_of('/') + 1);
   return name.substr(0, name.find_first_of("-."));
@@ -214,7 +214,7 @@ Constant sustained(const std::string& generation, double start) {
   return constant;
 }
 
-/// All of them; rows depend on those of their devices and software.
+/// All constants; a row depends on those of its devices and software.
 std::vector<Constant> fitted_constants() {
   std::vector<Constant> all{sustained("a100", 0.94), sustained("h100", 0.82),
                             sustained("gb200", 0.86), sustained("h200", 0.82),
@@ -249,7 +249,7 @@ using Numbers = std::vector<double>;
 
 constexpr int folds = 8;
 
-/// A row with its plan.
+/// A measured step with its plan.
 struct PlannedStep {
   PublishedStep step;
   Config config;
@@ -267,7 +267,7 @@ struct PlannedStep {
   }
 };
 
-/// Says in `step.unplanned` why there is none.
+/// Plans a step; returns none after writing the reason to `step.unplanned`.
 std::optional<PlannedStep> plan_step(PublishedStep& step) {
   ReadResult read = read_config_text(step.config, step.name, {});
   Site site;
@@ -321,8 +321,8 @@ Numbers relative(const Numbers& logs) {
   return all;
 }
 
-/// Deals groups of fitted rows to one fold after the other, in the order of their names' hashes.
-/// The others are in no fit, and are compared with the first fold's.
+/// Distributes the groups of fitted rows over the folds, ordered by the hash of their names. Other
+/// rows are in no fit; the fit of the first fold predicts them.
 void deal_folds(std::vector<PlannedStep>& rows) {
   std::map<std::uint64_t, std::vector<PlannedStep*>> groups;
   for (PlannedStep& row : rows) {
@@ -335,7 +335,7 @@ void deal_folds(std::vector<PlannedStep>& rows) {
   }
 }
 
-/// Correlation of the ranks of two lists.
+/// The rank correlation of two lists.
 double rank_correlation(const Numbers& a, const Numbers& b) {
   const auto ranks = [](const Numbers& list) {
     std::vector<std::size_t> order(list.size());
@@ -399,14 +399,14 @@ class Calibrator {
     deal_folds(rows_);
     std::map<std::string, double> counts;
     for (const PlannedStep& row : rows_) counts[row.step.source] += row.step.fitted ? 1 : 0;
-    // Each source weighs the count of its rows to the power of .6.
+    // A source has a total weight of its number of rows to the power of 0.6.
     for (const PlannedStep& row : rows_) {
       const double weight = row.step.fitted ? std::pow(counts[row.step.source], -0.4) : 0;
       cases_.push_back({.weight = weight, .concerned = {}, .used = row.step.fitted});
     }
   }
 
-  /// The constants that some row of the fit depends on, with the values in use.
+  /// The constants that a row of the fit depends on.
   std::vector<Constant> concerned(std::vector<Constant> all) {
     std::vector<Constant> kept;
     for (Constant& constant : all) {
@@ -481,7 +481,7 @@ class Calibrator {
     }
   }
 
-  /// Rows that differ in layout only: whether the fastest is chosen.
+  /// For each set of rows that differ in layout only: whether the fastest layout is chosen.
   std::vector<RowSet> tell_sets(const Numbers& errors) {
     std::vector<RowSet> sets;
     constexpr std::size_t least = 5;
@@ -551,7 +551,7 @@ class Calibrator {
     write_files(fitted);
   }
 
-  /// `text` with `key: value` at its beginning of a line, in place of what it has.
+  /// `text` with the line `key: value`, which replaces an existing line of that key.
   static std::string with_value(const std::string& text, const std::string& key, double value) {
     const std::string line = key + ": " + printed("%.4g", value);
     std::size_t begin = text.starts_with(key + ":") ? 0 : text.find("\n" + key + ":");
@@ -597,7 +597,7 @@ class Calibrator {
   std::vector<PlannedStep> rows_;
   std::vector<FitCase> cases_;
   std::vector<Constant> constants_;
-  Numbers in_use_;  // the values of the constants
+  Numbers in_use_;  // values of the constants in use
   Calibration result_;
 };
 

@@ -1,4 +1,4 @@
-// Prices compared with measured steps: their error, and the constants that would fit best.
+// Compares priced steps with measured ones: the errors, and the constants that would fit best.
 #pragma once
 
 #include <functional>
@@ -9,14 +9,14 @@ namespace trainctl {
 
 struct FitCase {
   double weight = 1;
-  std::vector<bool> concerned;  // by constant: whether the prediction depends on it
-  bool used = true;             // false: it is not looked at, and its error is 0
+  std::vector<bool> concerned;  // for each constant, whether the prediction depends on it
+  bool used = true;             // if false, the case is skipped and its error is 0
 };
 
-/// Usual error of a prediction, as a share of the measured time: about that of published steps.
+/// The usual error of a prediction, as a share of the measured time: about that of published steps.
 inline constexpr double usual_error = 0.05;
 
-/// The logarithm of prediction over measurement of a case, with these values.
+/// log(prediction / measurement) of case `number` with these values of the constants.
 using FitError = std::function<double(std::size_t number, const std::vector<double>& values)>;
 
 /// The values with the least weighted mean of absolute errors, by reweighted least squares
@@ -33,31 +33,31 @@ std::vector<double> errors_of(const std::vector<FitCase>& cases, const FitError&
 
 struct CalibrateRequest {
   std::string rows;            // a file of measured steps (run/calibration/published_steps.h)
-  std::string device_out{};    // folder for the device files with what was fitted; "": not written
-  std::string software_out{};  // the same for software
-  bool fits = true;            // false: only the errors of the shipped figures
+  std::string device_out{};    // folder for device files with the fitted figures; not written if ""
+  std::string software_out{};  // folder for software files with them; not written if ""
+  bool fits = true;            // if false, only the errors of the shipped figures are computed
 };
 
 /// Rows that differ in layout only.
 struct RowSet {
   std::size_t rows = 0;
-  double lost = 0;         // by the layout with the least planned time, against the fastest
-  double correlation = 0;  // of the ranks of planned and measured times
+  double lost = 0;         // share of time lost by the layout with the least planned time
+  double correlation = 0;  // rank correlation of planned and measured times
 };
 
 struct Calibration {
-  std::string text;                         // for a terminal
-  std::size_t planned = 0;                  // rows
-  double mean = 0, median = 0;              // absolute error of the figures as they are, dense rows
-  std::vector<RowSet> sets;                 // of at least five rows, by the figures as they are
-  std::size_t constants = 0;                // that were fitted
-  double folds_mean = 0, folds_median = 0;  // of dense rows, each predicted without its group
-  double experts_mean = 0;  // as `mean`, of rows with experts, those that are not fitted too
+  std::string text;                         // text for a terminal
+  std::size_t planned = 0;                  // number of rows that have a plan
+  double mean = 0, median = 0;              // absolute error with the shipped figures, dense rows
+  std::vector<RowSet> sets;                 // with at least five rows, shipped figures
+  std::size_t constants = 0;                // number of fitted constants
+  double folds_mean = 0, folds_median = 0;  // cross-validated, of dense rows
+  double experts_mean = 0;                  // `mean` of rows with experts, fitted or not
 };
 
 /// Plans every row, prices it with the figures in use, and fits the constants of
-/// run/calibration/calibrate.cpp; the error of a fit is that of eight folds of whole groups. Throws
-/// Error{bad_data} for rows that cannot be read.
+/// run/calibration/calibrate.cpp. The error of a fit is found by cross-validation with eight folds
+/// of whole groups. Throws Error{bad_data} for rows that cannot be read.
 Calibration calibrate(const CalibrateRequest& request);
 
 }  // namespace trainctl

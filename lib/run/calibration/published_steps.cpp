@@ -29,7 +29,7 @@ std::int64_t whole(const Json& row, const char* key, std::int64_t otherwise) {
   return found != row.end() && found->is_number() ? found->get<std::int64_t>() : otherwise;
 }
 
-/// The name in configs/devices; "" where no file has the figures of this GPU.
+/// The device's name in configs/devices; "" if no file has the figures of this GPU.
 std::string device_named(const std::string& gpu) {
   if (holds(gpu, "B300")) return "";
   if (holds(gpu, "GB200")) return "gb200";
@@ -40,7 +40,7 @@ std::string device_named(const std::string& gpu) {
   return holds(gpu, "A100") ? "a100-sxm-80" : "";
 }
 
-/// The name in configs/software.
+/// The software's name in configs/software.
 std::string software_named(const std::string& source, const Json& row) {
   if (holds(source, "2401.10241")) return "zb";
   if (holds(source, "llm-foundry")) return "fsdp-2";
@@ -51,7 +51,7 @@ std::string software_named(const std::string& source, const Json& row) {
   return "megatron-22";
 }
 
-/// The level at which states are sharded (ZeRO); 0: not at all.
+/// The level of sharding of model states (ZeRO), 0 to 3; none is sharded at 0.
 std::int64_t zero_of(const std::string& source, const Json& row) {
   const std::int64_t given = whole(row, "zero_stage", -1);
   if (given >= 0) return given;
@@ -98,7 +98,7 @@ class Writer {
   std::string text_;
 };
 
-/// Why the program cannot plan the row; "": it can.
+/// The reason why the program cannot plan the row; "" if it can.
 std::string why_unplanned(const Json& row, const std::string& device) {
   const Json& model = row.at("model");
   const std::string name = text_of(model, "name");
@@ -109,8 +109,8 @@ std::string why_unplanned(const Json& row, const std::string& device) {
 
 bool is_gpt_oss(const Json& model) { return holds(text_of(model, "name"), "GPT-OSS"); }
 
-/// Writes a key that rows of GPT-OSS leave out (class GPTOSSProvider of Megatron-Bridge): every
-/// second layer has a window.
+/// Writes keys that rows of GPT-OSS leave out (class GPTOSSProvider of Megatron-Bridge); every
+/// second layer has a sliding window.
 void write_gpt_oss(Writer& yaml) {
   yaml.key("kv_channels", 64);
   yaml.key("softmax_type", "learnable");
@@ -135,7 +135,7 @@ void write_model(Writer& yaml, const Json& row) {
   yaml.key("hidden_size", hidden);
   yaml.key("num_attention_heads", whole(model, "heads", 0));
   if (kv > 0) yaml.key("num_query_groups", kv);
-  constexpr int qwen3_head = 128;  // which the rows leave out
+  constexpr int qwen3_head = 128;  // head size that the rows leave out
   if (holds(text_of(model, "name"), "Qwen3-30B")) yaml.key("kv_channels", qwen3_head);
   if (is_gpt_oss(model)) write_gpt_oss(yaml);
   yaml.key("ffn_hidden_size", whole(model, "ffn", is_gpt_oss(model) ? hidden : 4 * hidden));
@@ -150,8 +150,8 @@ void write_model(Writer& yaml, const Json& row) {
   if (model.contains("moe_ffn")) yaml.key("ffn_hidden_size", whole(model, "moe_ffn", 0));
 }
 
-/// Micro-batches whose weight gradient of the head NeMo's recipe of the model defers; 0: none
-/// (nemotron/nemotron4-340b-synth.yaml of NVIDIA/dgxc-benchmarking v25.02.02;
+/// The number of micro-batches for which NeMo's recipe of the model defers the weight gradient of
+/// the output layer (nemotron/nemotron4-340b-synth.yaml of NVIDIA/dgxc-benchmarking v25.02.02;
 /// pretrain_performance_optimizations in llama31_405b.py and gpt3_175b.py of
 /// nemo/collections/llm/recipes, NVIDIA/NeMo be4107ed).
 int deferred_gradients(const std::string& model) {
@@ -192,20 +192,20 @@ std::string config_of(const Json& row, const std::string& source, const std::str
   yaml.key("context_parallel", whole(row, "cp", 1));
   if (whole(row.at("model"), "experts", 0) > 0) {
     yaml.key("expert_parallel", whole(row, "ep", 1));
-    // The recipes of these sources leave experts whole, whatever tp the other layers have.
+    // The recipes of these sources do not shard experts by tp.
     yaml.key("expert_tensor_parallel", whole(row, "etp", 1));
   }
   const auto sequence = row.find("sequence_parallel");
   const bool splits = sequence != row.end() && sequence->is_boolean() && sequence->get<bool>();
   if (splits && whole(row, "tp", 1) > 1) yaml.key("sequence_parallel", "true");
   if (splits && software == "nemo") {
-    // Where the row says that overlap is off, layers of Megatron-Core still gather and sum in one
-    // piece during the products of B (LinearWithGradAccumulationAndAsyncCommunication of
-    // megatron/core/tensor_parallel/layers.py).
+    // If the row says that overlap is off, layers of Megatron-Core still gather and sum in one
+    // piece during the matrix products of the backward pass
+    // (LinearWithGradAccumulationAndAsyncCommunication of megatron/core/tensor_parallel/layers.py).
     const bool in_chunks = !holds(text_of(row, "overlap"), "no tp_comm overlap");
     yaml.key("tp_comm_overlap", in_chunks ? "true" : "{enable: true, ag: false, rs: false}");
   }
-  // Gradients travel in 16 bits.
+  // Gradients are summed in 16 bits.
   if (software == "fsdp-2" || software == "megatron-22") yaml.key("gradient_fp32_sync", "false");
   write_pipeline(yaml, row, software);
   const std::int64_t zero = zero_of(source, row);
@@ -230,7 +230,7 @@ std::string config_of(const Json& row, const std::string& source, const std::str
   yaml.key("device", device);
   yaml.key("software", software);
   if (holds(source, "vTrain")) {
-    // Four adapters of 200 Gb/s in a host of eight.
+    // Four network adapters of 200 Gb/s in a host of eight GPUs.
     yaml.key("levels", "[{name: host, ranks: 8}, {name: network, bandwidth: 25e9, links: 4}]");
   }
   return yaml.take();
@@ -267,7 +267,7 @@ PublishedStep step_of(const Json& row) {
   step.ranks = row.at("gpus").get<std::int64_t>();
   step.seconds = seconds_of(row);
   step.experts = whole(model, "experts", 0) > 0;
-  // A fit would bend other figures for what a plan leaves out of it (docs/planning.md).
+  // Plans leave out parts of these models (docs/planning.md); a fit would bend other figures.
   step.fitted = !is_gpt_oss(model);
   const std::string device = device_named(text_of(row, "gpu"));
   step.unplanned = why_unplanned(row, device);

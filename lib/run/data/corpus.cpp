@@ -23,12 +23,12 @@ namespace trainctl {
 
 namespace {
 
-constexpr std::int64_t header_bytes = 1024;  // the longest, llm.c's
+constexpr std::int64_t header_bytes = 1024;  // the longest header of a token file, llm.c's
 constexpr std::int64_t block_bytes = 4096;
 constexpr std::int64_t block_count = 64;
 constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;
 
-/// Adds the hash of a part of a file, as far as the file has it.
+/// Adds the hash of a part of a file, up to the file's end.
 void add_hash(const File& file, std::int64_t offset, std::int64_t bytes, std::string& buffer,
               std::vector<std::uint64_t>& hashes) {
   const std::int64_t there = std::clamp<std::int64_t>(file.size() - offset, 0, bytes);
@@ -51,7 +51,7 @@ bool has_begun(const SourcePosition& position) {
   return position.windows > 0 || position.labels > 0;
 }
 
-/// The facts about the present data that decide at which place of its sources a run continues.
+/// The facts about the present data that decide where in its sources a run continues.
 struct PresentData {
   const DataConfig& data;
   const std::vector<SourceIdentity>& identities;
@@ -97,8 +97,8 @@ class Continuing {
     return std::nullopt;
   }
 
-  /// Finds the saved source of each present one: preferably the same file at the same path, then a
-  /// file that has moved, then one that has changed.
+  /// Finds the saved source of each present source: preferably the same file at the same path, else
+  /// the same file at another path, else another file at the same path.
   std::vector<std::optional<std::size_t>> match() {
     const std::size_t count = now_.data.train.size();
     std::vector<std::optional<std::size_t>> matches(count);
@@ -145,7 +145,7 @@ class Continuing {
     return begin(position.order, position.epoch + (has_begun(position) ? 1 : 0));
   }
 
-  /// Another file under the same path. Who names another path knows that the data is another.
+  /// Refuses another file under the same path. A new path is a user's choice of other data.
   void check_validation() {
     const auto& path = now_.data.validation.path;
     const auto& saved = saved_.validation;
@@ -168,7 +168,7 @@ class Continuing {
     return order + new_sources_++;
   }
 
-  /// Sources of weight 0 are in no blend.
+  /// Sources of weight 0 are not part of the blend.
   bool same_blend(const std::vector<std::optional<std::size_t>>& matches) const {
     const auto blended = std::ranges::count_if(
         saved_.sources, [](const SavedSource& one) { return one.weight > 0; });
@@ -260,7 +260,7 @@ SavedData saved_data(const DataConfig& data, const std::vector<SourceIdentity>& 
 
 namespace {
 
-/// Tokenises a text first, unless the cache has it.
+/// Opens a token file; tokenises a text first unless its tokens are in the cache.
 TokenFile open_source(const std::string& path, const Tokenizer& tokenizer, const DataConfig& data) {
   if (!is_text_input(path)) return TokenFile::open(path);
   return TokenFile::open(cached_token_file(path, tokenizer, data.cache_dir, usable_cores()));
@@ -279,7 +279,7 @@ bool has_text(const DataConfig& data) {
          (data.validation.path && is_text_input(*data.validation.path));
 }
 
-/// A model whose output layer is mostly unused learns slowly for its size.
+/// Warns of a model whose output layer is mostly unused: it learns slowly for its size.
 void warn_about_vocabulary(const Tokenizer& tokenizer, const ModelShape& model) {
   const std::int64_t known = tokenizer.vocab_size();
   if (model.vocab <= 2 * known) return;
@@ -375,7 +375,7 @@ constexpr auto members_of(const SourceIdentity*) {
 
 namespace {
 
-/// Rank 0 makes a value, which all ranks get.
+/// Rank 0 computes a value with `make` and sends it to all ranks.
 template <class Make>
 auto made_by_first(Group& everyone, const char* what, const Make& make) {
   decltype(make()) value;

@@ -64,8 +64,8 @@ std::string new_token() {
   return text.str();
 }
 
-/// The fields of /proc/PID/stat, beginning with the state. Empty if there is no such process, or no
-/// /proc.
+/// The fields of /proc/PID/stat, beginning with the process state. Empty if there is no such
+/// process, or no /proc.
 std::vector<std::string> fields_of(std::int64_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text;
@@ -91,8 +91,8 @@ std::string own_host_name() {
   return name.data();
 }
 
-/// The start of a process in clock ticks since the boot: a later process of its number has another.
-/// Empty if there is no such process, it has ended, or the system does not say.
+/// The start time of a process in clock ticks since the boot, which tells it from later processes
+/// with its number. Empty if the process does not exist or has ended, or if the time is unknown.
 std::string start_of_process(std::int64_t process) {
   const auto fields = fields_of(process);
   return fields.size() > start_field && !has_ended(fields) ? fields[start_field] : "";
@@ -139,7 +139,7 @@ std::optional<LeaseOwner> LeaseOwner::parse(const std::string& text) {
              .attempt = json.value("attempt", std::int64_t{0}),
              .job = json.value("job", ""),
              .restarts = json.value("restarts", std::int64_t{0})};
-  } catch (const Json::exception&) {  // a value of another type
+  } catch (const Json::exception&) {  // a value has another type
     return std::nullopt;
   }
   return owner;
@@ -147,7 +147,7 @@ std::optional<LeaseOwner> LeaseOwner::parse(const std::string& text) {
 
 namespace {
 
-/// The text of the last number, which an owner leaves after an orderly end.
+/// The text of the last number, written by an owner that ends in order.
 std::string free_lease_text(const LeaseOwner& owner) {
   return json_text(Json{{"free", true}, {"by", owner.token}}, JsonText::Style::compact) + "\n";
 }
@@ -185,10 +185,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t number_digits = 10;
-constexpr std::int64_t kept_numbers = 20;  // a listing may be late by some
+constexpr std::int64_t kept_numbers = 20;  // old numbers kept, since listings may be late
 constexpr std::int64_t max_text = 1 << 16;
 
-// File systems that know no second name for a file answer one of these.
+// Errors of link() on file systems without hard links.
 constexpr std::array no_links{EPERM, EOPNOTSUPP, ENOSYS, EMLINK, EXDEV, EACCES};
 
 [[noreturn]] void fail(const std::string& what, const fs::path& path, int error) {
@@ -227,7 +227,7 @@ std::optional<std::string> LeaseNumbers::text_of(std::int64_t number) const {
   try {
     return read_beginning(of(number), max_text);
   } catch (const Error& error) {
-    // Removed just now, as an owner does with old numbers.
+    // The owner has just removed this old number.
     if (error.code() == ExitCode::io || kind_of_file(of(number)) != FileKind::none) throw;
     return std::nullopt;
   }
@@ -291,12 +291,12 @@ void Lease::free() {
       ++last_;
       remove_old();
     }
-  } catch (const Error&) {  // the next start then looks whether this process lives
+  } catch (const Error&) {  // the next start then checks whether this process lives
   }
 }
 
 void Lease::work() {
-  // After the loss the process has this long to end by itself.
+  // Time for the process to end by itself after the lease is lost.
   const auto grace = std::min<std::chrono::milliseconds>(request_.timing.interval,
                                                          std::chrono::milliseconds(1000));
   std::unique_lock lock(mutex_);
@@ -346,7 +346,7 @@ void Lease::check() {
   const auto since = Clock::now().time_since_epoch() - Clock::duration(tried_at_.load());
   if (!lost_ && since < 2 * request_.timing.interval) return;
   const std::unique_lock lock(raising_, std::try_to_lock);
-  if (!lock) return;  // the thread is at it
+  if (!lock) return;  // the thread is raising the lease
   try {
     raise_locked();
   } catch (const Error& error) {
@@ -370,7 +370,7 @@ void Lease::take_next() {
   using Made = LeaseNumbers::Made;
   if (!holds_own(last_)) make_folder_again();
   const std::int64_t next = last_ + 1;
-  // A number without text is not linked to any more: its owner would never be known.
+  // A number whose text is missing gets no link: its owner would never be known.
   Made made = numbers_.make(next, hollow_ ? fs::path() : numbers_.of(last_), text_);
   if (made == Made::lacking) {
     make_folder_again();
@@ -380,7 +380,7 @@ void Lease::take_next() {
   if (made == Made::taken) lose("it has made " + numbers_.of(next).string());
   hollow_ = made == Made::hollow;
   last_ = next;
-  // A link of a name that was replaced meanwhile would be another's.
+  // The name may have been replaced by another start before it was linked.
   if (!holds_own(last_)) lose(numbers_.of(last_).string() + " is of another");
   const std::vector<std::int64_t> all = numbers_.all();
   if (!all.empty() && all.back() > last_) lose("it has made " + numbers_.of(all.back()).string());
@@ -393,8 +393,8 @@ bool Lease::holds_own(std::int64_t number) const {
                           : is_of(*text, request_.self.token));
 }
 
-/// The last name is gone or replaced: another start has taken over, or somebody has removed the
-/// folder.
+/// Called when the last name is gone or replaced: either another start has taken over, or somebody
+/// has removed the folder.
 void Lease::make_folder_again() {
   for (const std::int64_t number : numbers_.all()) {
     const std::optional<std::string> text = numbers_.text_of(number);
@@ -412,7 +412,7 @@ void Lease::make_folder_again() {
   if (failure) fail("cannot create the folder", numbers_.folder(), failure.value());
   log_warning("the folder " + numbers_.folder().string() +
               " was removed; it is created again, since no other start has taken over the run");
-  // A start of its own number, of which the next is a link.
+  // A new file for the last number, to which the next number can be linked.
   const LeaseNumbers::Made made = numbers_.make(last_, {}, text_);
   if (made == LeaseNumbers::Made::taken) lose(numbers_.of(last_).string() + " is of another");
   hollow_ = made == LeaseNumbers::Made::hollow;
@@ -424,7 +424,7 @@ void Lease::lose(const std::string& how) {
   throw Error(ExitCode::taken, lost_how_);
 }
 
-/// A file that another process removes meanwhile counts as removed.
+/// Removes old numbers. Ignores files that another process removes at the same time.
 void Lease::remove_old() const {
   for (const std::int64_t number : numbers_.all()) {
     if (number <= last_ - kept_numbers) ::unlink(numbers_.of(number).c_str());
@@ -435,7 +435,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Its process holds it while it lives, where the file system has such locks.
+/// Whether a process holds the lock, on file systems that have such locks.
 bool is_held(const fs::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (file < 0) return false;
@@ -444,7 +444,7 @@ bool is_held(const fs::path& path) {
   return held;
 }
 
-/// The owner by the file of an earlier version. Unknown: there is none. Changes nothing.
+/// The owner by the lock file of an earlier version; unknown without one. Changes nothing.
 LeaseState read_old_lock(const fs::path& run) {
   using Kind = LeaseState::Kind;
   const fs::path path = run / old_lock_name;
@@ -466,7 +466,7 @@ LeaseState read_old_lock(const fs::path& run) {
 
 namespace fs = std::filesystem;
 
-/// Whether an earlier version wrote this file next to those of a run, until these were whole.
+/// Whether an earlier version used this name for an incomplete file of a run.
 bool is_old_temporary(const std::string& name) {
   const std::size_t at = name.find(".tmp-");
   if (at == std::string::npos) return false;
@@ -503,15 +503,15 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr int unchanged_looks = 4;                 // after the first
-constexpr auto moment = std::chrono::seconds(10);  // for which a folder that fails is created again
-constexpr auto silence = std::chrono::seconds(1);  // at its beginning
+constexpr int unchanged_looks = 4;                 // looks after the first
+constexpr auto moment = std::chrono::seconds(10);  // time for which a failing folder is recreated
+constexpr auto silence = std::chrono::seconds(1);  // time at its beginning without a message
 
 /// The result of one look at the folder.
 struct Look {
-  std::int64_t number = 0;  // the highest; 0: none
+  std::int64_t number = 0;  // the highest number; 0 if there is none
   std::string text;
-  std::int64_t session = 0;  // the highest in the manifests
+  std::int64_t session = 0;  // the highest session in the manifests
   bool has_manifest = false;
   friend bool operator==(const Look&, const Look&) = default;
 };
@@ -530,7 +530,7 @@ class LeaseStart {
   }
 
  private:
-  /// A disk that fails for a moment is asked again.
+  /// Creates the folder of the lease; retries while a disk fails for a moment.
   void make_folder() const {
     const auto begin = Clock::now();
     bool told = false;
@@ -553,7 +553,7 @@ class LeaseStart {
     }
   }
 
-  /// Looks at the lease alone.
+  /// Looks only at the lease, not at the manifests.
   Look look() const {
     Look found;
     const std::vector<std::int64_t> all = numbers_.all();
@@ -563,8 +563,8 @@ class LeaseStart {
     return found;
   }
 
-  /// look(), tried again at each interval while the folder of the lease cannot be read. Manifests
-  /// that cannot be read end the start: without them nothing can go on.
+  /// look() and the manifests; none if the folder of the lease cannot be read, until that has
+  /// lasted too long. Unreadable manifests end the start, which needs them.
   std::optional<Look> patient_look() {
     const auto complete = CheckpointFolder(request_.run).complete();
     try {
@@ -603,7 +603,7 @@ class LeaseStart {
     return Verdict::wait;
   }
 
-  /// Returns the number that may be followed. Throws if the run is another's.
+  /// Returns the number after which this start may take the next. Throws if another owns the run.
   std::int64_t judge() {
     std::optional<Look> first;
     int unchanged = 0;
@@ -660,7 +660,7 @@ class LeaseStart {
                     (request_.run / old_lock_name).string() + " and start again");
   }
 
-  /// None if another start was faster.
+  /// Takes the lease with this number; none if another start was faster.
   std::unique_ptr<Lease> take_number(std::int64_t number) {
     using Made = LeaseNumbers::Made;
     const Made made = make(number);
@@ -674,12 +674,12 @@ class LeaseStart {
     return lease;
   }
 
-  /// By a link of a whole file, so that nobody sees a part of it.
+  /// Creates the number as a link to a complete file, so that nobody reads a partial text.
   LeaseNumbers::Made make(std::int64_t number) const {
     const fs::path whole = numbers_.folder() / request_.self.token;
     try {
       File::create(whole).write(text_);
-    } catch (const Error&) {  // a full disk: the number alone must do
+    } catch (const Error&) {  // on a full disk, the number alone must do
       ::unlink(whole.c_str());
       return numbers_.make(number, {}, text_);
     }

@@ -1,5 +1,5 @@
-// The lease of a run's directory: of all starts, on whatever hosts, one owns the run. It needs
-// neither clocks that agree nor locks of the file system (docs/checkpoints.md, "Who owns a run").
+// The lease of a run's directory: among all processes that start the run, on any host, one owns it.
+// Needs neither synchronised clocks nor file system locks (docs/checkpoints.md, "Who owns a run").
 #pragma once
 
 #include <atomic>
@@ -19,66 +19,66 @@
 
 namespace trainctl {
 
-/// The process that owns a run, as another process of the same machine, of another one, or of a
-/// container with the same name can tell it.
+/// The process that owns a run, described so that processes of this machine, of another one, or of
+/// a container with the same host name can identify it.
 struct LeaseOwner {
   std::string host;
-  std::string boot;             // of the machine; empty: unknown, which equals no other
-  std::uint64_t processes = 0;  // the namespace of process numbers; 0: unknown, likewise
-  std::int64_t process = 0;     // its number there
-  std::string started;          // its start in clock ticks since the boot; empty: unknown
-  std::string token;            // no other start has it
-  std::string launch;           // TRAINCTL_LAUNCH, and which attempt of it
-  std::int64_t attempt = 0;     // TRAINCTL_ATTEMPT
-  std::string job;              // of Slurm: cluster and number, and how often it began again
+  std::string boot;             // id of the machine's boot; if empty, unknown and unlike any other
+  std::uint64_t processes = 0;  // namespace of process numbers; if 0, unknown and unlike any other
+  std::int64_t process = 0;     // process number in that namespace
+  std::string started;          // start time in clock ticks since the boot; unknown if empty
+  std::string token;            // unique to this start
+  std::string launch;           // TRAINCTL_LAUNCH, identifies the launch
+  std::int64_t attempt = 0;     // TRAINCTL_ATTEMPT, number of the attempt of that launch
+  std::string job;              // Slurm's cluster and job number; `restarts` counts its requeues
   std::int64_t restarts = 0;
 
-  /// This process, with a new token.
+  /// Describes this process, with a new token.
   static LeaseOwner here();
-  /// One line of JSON.
+  /// The description as one line of JSON.
   std::string to_text() const;
-  /// None if the text is not that of an owner.
+  /// Parses a description; none if the text is not one.
   static std::optional<LeaseOwner> parse(const std::string& text);
-  /// "process 507 on host n2"
+  /// For messages: "process 507 on host n2".
   std::string name() const;
 
-  /// Whether it is an attempt before `next`'s of one launch or of one job.
+  /// Whether this owner is an earlier attempt of the same launch or job as `next`.
   bool comes_before(const LeaseOwner& next) const;
   enum class Life {
-    lives,    // a process that `from` can see
-    gone,     // it would see it
-    unknown,  // on another machine, or hidden
+    lives,    // `from` can see the process
+    gone,     // `from` would see the process if it lived
+    unknown,  // the process is on another machine, or hidden
   };
   Life life_seen_from(const LeaseOwner& from) const;
 };
 
 struct LeaseTiming {
-  std::chrono::milliseconds interval{5000};  // between two raises, and between two looks
-  double longest_seconds = 300;              // that a start waits for a folder that fails
-  double raise_seconds = 60;                 // and an owner, before it writes
+  std::chrono::milliseconds interval{5000};  // time between two raises, and between two looks
+  double longest_seconds = 300;              // time for which a start retries a failing folder
+  double raise_seconds = 60;                 // time for which an owner retries before it writes
 };
 
-/// The folder DIR/lease: files named by rising numbers of ten digits. Other names do not count.
+/// The folder DIR/lease: files named by rising numbers of ten digits. Ignores other names.
 class LeaseNumbers {
  public:
   explicit LeaseNumbers(const std::filesystem::path& run) : folder_(run / "lease") {}
 
   const std::filesystem::path& folder() const { return folder_; }
   std::filesystem::path of(std::int64_t number) const;
-  /// In rising order; empty without the folder. Throws as names_in.
+  /// The numbers in rising order; empty without the folder. Throws as names_in.
   std::vector<std::int64_t> all() const;
-  /// The text of a number; none if it is not there. Throws Error{io}.
+  /// The text in the file of a number; none if there is no such file. Throws Error{io}.
   std::optional<std::string> text_of(std::int64_t number) const;
 
   enum class Made {
     mine,
-    hollow,  // mine, though its text could not be written
-    taken,   // by another
-    lacking  // the folder, or the name to link to, is not there
+    hollow,  // created by this call, but its text could not be written
+    taken,   // another process has created it
+    lacking  // the folder, or the name to link to, is missing
   };
-  /// Makes a number: a link of `from`, or where links fail or `from` is empty a new file with
-  /// `text`. Whatever the system answers, what then lies there decides. Throws Error{io} where even
-  /// that is unknown.
+  /// Creates the file of a number: a link to `from`, or a new file with `text` where links fail or
+  /// `from` is empty. The text found there afterwards decides, whatever the system call returned.
+  /// Throws Error{io} if that text cannot be read.
   Made make(std::int64_t number, const std::filesystem::path& from, const std::string& text) const;
 
  private:
@@ -93,16 +93,16 @@ struct LeaseRequest {
   LeaseOwner self = LeaseOwner::here();
   LeaseTiming timing{};
   /// Called on the thread of the lease, some time after another start has taken over, if the lease
-  /// still exists: ends the process. Empty: nothing ends it.
+  /// still exists; it should end the process. May be empty.
   std::function<void()> end{};
 };
 
-/// A lease that is held. Its thread takes the next number every interval.
+/// A lease that this process holds. Its thread takes the next number every interval.
 class Lease {
  public:
-  /// `number`: that was taken, the session. `hollow`: its text could not be written.
+  /// `number` is the one taken, and names the session. `hollow`: its text could not be written.
   Lease(LeaseRequest request, std::int64_t number, bool hollow);
-  /// Stops the thread and leaves a free lease, unless it is lost.
+  /// Stops the thread and leaves a free lease, unless another start has taken over.
   ~Lease();
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
@@ -112,10 +112,10 @@ class Lease {
   void raise();
   /// raise(), tried again while the disk fails until raise_seconds have passed.
   void raise_patiently();
-  /// Before a step: throws Error{taken} if that is known. Raises if the thread, which has no time,
-  /// has not tried for two intervals; if only the disk fails then, the step continues.
+  /// Before a step: throws Error{taken} if the lease is known to be lost. Raises it if the thread,
+  /// short of processor time, has not tried for two intervals; a disk failure is then ignored.
   void check();
-  /// For what is written into the directory: its `pass` is raise_patiently. Lives as long as this.
+  /// Guards files written into the directory: its `pass` is raise_patiently. Lives as long as this.
   const Fence& fence() const { return fence_; }
 
  private:
@@ -135,47 +135,47 @@ class Lease {
   const LeaseNumbers numbers_;
   const std::string text_;
   const Fence fence_;
-  std::mutex raising_;  // guards the next three
+  std::mutex raising_;  // guards last_, hollow_ and lost_how_
   std::int64_t last_;
   bool hollow_;
   std::string lost_how_;
   std::atomic<bool> lost_{false};
   std::atomic<Clock::rep> tried_at_;
-  bool failing_ = false;  // of the thread: it has said so
+  bool failing_ = false;  // the thread has already logged a failure
   std::mutex mutex_;      // guards closing_
   std::condition_variable changed_;
   bool closing_ = false;
   std::thread thread_;
 };
 
-/// Makes the folder if needed and takes the lease. If that is free, of an earlier attempt of the
-/// same launch or job, or of a process that this machine no longer has, at once. The lease of a
-/// process that cannot be seen from here is taken after five looks, one interval apart, at which it
-/// did not rise. Then takes away what earlier sessions were writing. Throws Error{taken} that names
-/// the process that owns the run; Error{io} where the folder cannot be read or written for
-/// longest_seconds.
+/// Creates the folder if needed and takes the lease. Takes it at once if it is free, or held by an
+/// earlier attempt of the same launch or job, or by a process of this machine that no longer
+/// exists. Takes it from a process that cannot be seen from here after five looks, one interval
+/// apart, without a new number. Then removes the unfinished files of earlier sessions. Throws
+/// Error{taken} that names the process that owns the run; Error{io} if the folder cannot be read or
+/// written for longest_seconds.
 std::unique_ptr<Lease> take_lease(const LeaseRequest& request);
 
 struct LeaseState {
   enum class Kind {
     unknown,  // there is no lease
-    free,     // given back
-    taken,    // by a process that lives, or cannot be seen from here
-    gone,     // by a process of this machine that lives no more
+    free,     // the last owner gave it back
+    taken,    // the owner lives, or cannot be seen from here
+    gone,     // the owner was a process of this machine that has ended
   };
   Kind kind = Kind::unknown;
   std::int64_t process = 0;
   std::string host{};
 };
-/// As far as its last number says, of this or of an earlier version. Changes nothing.
+/// The state by the last number, or by the lock of an earlier version. Changes nothing.
 LeaseState lease_state(const std::filesystem::path& run);
 
-/// The file in the directory of a run with which earlier versions kept others out.
+/// The lock file with which earlier versions protected the directory of a run.
 inline constexpr const char* old_lock_name = "lock";
 
-/// Removes the files that sessions before `session`, and that one, were writing into the directory
-/// and its checkpoints. Each gets a name of this session first: an earlier session that was stopped
-/// right before it would have given a file its name finds nothing then. Throws Error{io}.
+/// Removes unfinished files of `session` and of earlier sessions from the directory and its
+/// checkpoints. Each file is first renamed to a name of this session, so that an earlier session,
+/// paused just before it renames its finished file, finds none. Throws Error{io}.
 void remove_unfinished(const std::filesystem::path& run, std::int64_t session);
 
 }  // namespace trainctl

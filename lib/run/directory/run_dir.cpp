@@ -26,10 +26,10 @@ namespace trainctl {
 namespace {
 
 constexpr const char* val_loss_key = ", \"val_loss\": ";
-constexpr std::ptrdiff_t max_loads = 1024;  // numbers of a line
+constexpr std::ptrdiff_t max_loads = 1024;  // loads in a line
 constexpr const char* after_val_loss = ", \"tokens_per_second\": ";
 
-/// A double in the shortest digits that read back to the same one.
+/// Appends a number; a double with the shortest digits that read back to the same value.
 template <class Number>
 void append(std::string& text, const char* key, Number value) {
   text += key;
@@ -43,7 +43,7 @@ void append(std::string& text, const char* key, Number value) {
   text.append(digits.data(), std::to_chars(digits.data(), digits.end(), value).ptr);
 }
 
-/// In percent: of each expert of each layer, or if these are many the means over the layers.
+/// Loads in percent: of each expert in each layer, or means over the layers if those are many.
 void append_loads(const RouterReport& router, std::string& text) {
   const std::int64_t experts = router.experts;
   const std::int64_t layers = std::ssize(router.loads) / std::max<std::int64_t>(1, experts);
@@ -72,7 +72,7 @@ void append_metrics(const StepReport& report, const StepNotes& notes, std::strin
   append(text, ", \"loss\": ", report.loss);
   append(text, ", \"grad_norm\": ", report.grad_norm);
   if (report.loss_scale) append(text, ", \"loss_scale\": ", *report.loss_scale);
-  append(text, ", \"lr\": ", static_cast<float>(report.lr));  // as it was applied
+  append(text, ", \"lr\": ", static_cast<float>(report.lr));  // rounded as it was applied
   append(text, ", \"tokens\": ", report.tokens);
   append(text, ", \"positions\": ", report.positions);
   append(text, ", \"labels\": ", report.labels);
@@ -158,7 +158,7 @@ void MetricsFile::write_waiting() {
   lost_ = 0;
 }
 
-/// Half of the lines at once, so that this is seldom.
+/// Drops half of the lines at once, so that this is rare.
 void MetricsFile::drop_oldest() {
   if (lines_.size() <= max_waiting) return;
   if (lost_ == 0) {
@@ -169,7 +169,7 @@ void MetricsFile::drop_oldest() {
   lines_.erase(0, end);
 }
 
-/// Whether the file still has its name is asked once a second.
+/// Checks once a second whether the file still has its name.
 void MetricsFile::look_for_file() {
   const auto now = Clock::now();
   if (now - looked_ < std::chrono::seconds(1)) return;
@@ -177,12 +177,12 @@ void MetricsFile::look_for_file() {
   if (!file_.is_named(path_)) write_again();
 }
 
-/// The file is still open, so its lines can be read.
+/// Writes the lines of a removed file to a new one; the removed file is still open for reading.
 void MetricsFile::write_again() {
   log_warning(path_.string() + " was removed during the run; its lines are written again");
   std::string lines(static_cast<std::size_t>(file_.size()), '\0');
   file_.read_at(0, lines);
-  std::error_code failure;  // shows when the file is made
+  std::error_code failure;  // a failure shows when the file is created
   std::filesystem::create_directories(path_.parent_path(), failure);
   write_whole_file(path_, lines, fence_);
   file_ = File::open_to_extend(path_);
@@ -196,7 +196,7 @@ void MetricsFile::sync() {
 
 namespace {
 
-/// The step that a line is of; none if it is cut off.
+/// The step of a line; none if the line is cut off.
 std::optional<std::int64_t> step_of(const std::string& line) {
   const auto value = nlohmann::json::parse(line, nullptr, false);
   if (!value.is_object() || !value.contains("step") || !value["step"].is_number_integer()) {
@@ -205,7 +205,8 @@ std::optional<std::int64_t> step_of(const std::string& line) {
   return value["step"].get<std::int64_t>();
 }
 
-/// None if there is no such file. A part that cannot be read is an error: its lines would be lost.
+/// Calls `body` for each line, if the file exists. Unreadable parts are errors: lines would be
+/// lost.
 template <class Body>
 void for_each_line(const std::filesystem::path& path, const Body& body) {
   if (kind_of_file(path) == FileKind::none) return;
@@ -297,12 +298,12 @@ std::vector<fs::path> files_of_run(const fs::path& directory) {
   return files;
 }
 
-/// A folder made before the first run, perhaps a link to another disk.
+/// Whether the path is an empty folder, perhaps a link to another disk made for the run.
 bool is_empty_folder(const fs::path& path) {
   return kind_of_file(path) == FileKind::folder && names_in(path).empty();
 }
 
-/// The configuration in a file that a run wrote; none if it cannot be read by this program.
+/// The configuration in a file written by a run; none if this program cannot read it.
 std::optional<Config> written_config(const fs::path& path) {
   if (kind_of_file(path) == FileKind::none) return std::nullopt;
   const ReadResult read = read_config(path, {});
@@ -350,7 +351,7 @@ class StartDecision {
         const Manifest manifest = read_manifest(entry.path);
         return go_on(entry.path, manifest);
       } catch (const Error& error) {
-        // Only what was read and found wrong is damage.
+        // Only content that was read and found wrong is damage.
         const bool damaged =
             error.code() == ExitCode::bad_data || error.code() == ExitCode::missing_input;
         if (!damaged) throw;
@@ -397,7 +398,7 @@ class StartDecision {
     go_on(path, manifest);
   }
 
-  /// Whether the run has a newer checkpoint than `path`, one of its own.
+  /// Whether the run has its own checkpoint newer than `path`.
   bool has_newer(const fs::path& path) const {
     std::error_code failure;
     return !fs::equivalent(folder_.complete().front().path, path, failure);
@@ -412,7 +413,7 @@ class StartDecision {
   }
 
   void check_config(const std::optional<Config>& saved, const fs::path& path) {
-    if (!saved) return;  // the shapes are compared all the same
+    if (!saved) return;  // the shapes are compared elsewhere
     const auto changes = config_changes(*saved, config_);
     const std::string refused = list_changes(changes, false);
     const std::string allowed = list_changes(changes, true);
@@ -424,14 +425,14 @@ class StartDecision {
     if (!allowed.empty()) start_.notes.push_back("changed since the checkpoint:" + allowed);
   }
 
-  /// Whether the weights are there that a run writes at its end, if output.save_weights asks for
-  /// them. A signal may have ended the run before.
+  /// Whether the final weights exist, or output.save_weights does not ask for them. A signal may
+  /// have ended the run before they were written.
   bool has_weights() const { return !config_.output.save_weights || has_trained_weights(); }
   bool has_trained_weights() const {
     return kind_of_file(directory_ / "model.safetensors") != FileKind::none;
   }
 
-  /// Without a checkpoint: whether the last step and the weights are there.
+  /// For a run without a checkpoint: whether its last step and its final weights exist.
   bool is_finished() {
     const auto step = last_step(directory_ / "metrics.jsonl");
     if (!step || *step < steps_ || !has_weights()) return false;
@@ -440,7 +441,7 @@ class StartDecision {
     return true;
   }
 
-  /// A directory that no run has entered may hold files that this run would replace.
+  /// Refuses a directory that no run has entered if it holds files that this run would replace.
   void refuse_foreign_files() const {
     for (const char* sign : {"metrics.jsonl", "plan.json"}) {
       if (kind_of_file(directory_ / sign) != FileKind::none) return;
@@ -479,8 +480,8 @@ class StartDecision {
   Start start_;
 };
 
-/// Deletes a path. If it is a link to a folder, only the contents of the folder are deleted: the
-/// link says where a run's files belong.
+/// Deletes a path. If it is a link to a folder, deletes only the folder's contents, since the link
+/// says where the run's files belong.
 void delete_tree(const fs::path& path) {
   if (fs::is_symlink(fs::symlink_status(path)) && kind_of_file(path) == FileKind::folder) {
     for (const std::string& name : names_in(path)) delete_tree(path / name);
@@ -547,7 +548,7 @@ void prepare_run_dir(const fs::path& directory, const Start& start, const Fence&
     move_aside(directory);
   }
   for (const fs::path& path : folder.incomplete()) delete_tree(path);
-  // A new file in any case: an earlier session that still runs has the old file open.
+  // Always a new file: an earlier session that still runs has the old one open.
   const fs::path metrics = directory / "metrics.jsonl";
   if (loads) {
     const std::int64_t missing = keep_metrics_until(metrics, start.step, fence);

@@ -14,7 +14,7 @@ namespace trainctl {
 
 namespace {
 
-// So that a signal handler may use them.
+// A signal handler may use only lock-free atomics.
 static_assert(std::atomic<int>::is_always_lock_free);
 static_assert(std::atomic<const SignalEffect*>::is_always_lock_free);
 std::atomic<int> received = 0;
@@ -39,11 +39,11 @@ int code_after(int number, const SignalEffect& effect) {
 
 void tell(int number, const SignalEffect& effect) {
   if (!speaker.speaks) return;
-  // launch has said it of a SIGUSR1; with SIGTERM, mpirun ends the job for another reason.
+  // `launch` has announced SIGUSR1. mpirun sends SIGTERM to end the job for another reason.
   if (speaker.told_by_launch && number == SIGTERM) return;
   if (speaker.told_by_launch && number == SIGUSR1 && !effect.at_once) return;
   SignalLine line;
-  if (on_terminal) line << "\n";  // there may be a line of progress
+  if (on_terminal) line << "\n";  // a line of progress may be open
   line << word_of(number) << ": ";
   const bool by_mpirun = number == SIGTERM && speaker.mpirun_kills;
   if (!effect.at_once && by_mpirun) {
@@ -68,8 +68,8 @@ void end_at_once(int number) {
   std::raise(number);
 }
 
-// mpirun sends SIGTERM after the SIGINT that a terminal sends to all, so only a second SIGINT is a
-// person who insists.
+// Only a second SIGINT shows that a person insists: mpirun sends SIGTERM after the SIGINT that a
+// terminal sends to all processes.
 void on_signal(int number) {
   const int before = errno;
   const SignalEffect& effect = *current.load();

@@ -20,7 +20,7 @@ namespace {
 
 constexpr double bytes_of_a_gib = 1 << 30;
 
-/// The layouts that no other beats, the fastest first.
+/// The layouts that no other beats in both seconds and bytes, the fastest first.
 std::vector<FoundStrategy> unbeaten(std::vector<FoundStrategy> all) {
   std::ranges::stable_sort(all, [](const FoundStrategy& a, const FoundStrategy& b) {
     return std::tie(a.seconds, a.bytes, a.layout) < std::tie(b.seconds, b.bytes, b.layout);
@@ -35,7 +35,7 @@ std::vector<FoundStrategy> unbeaten(std::vector<FoundStrategy> all) {
   return kept;
 }
 
-/// The fastest within a limit.
+/// The fastest layout within a memory limit [bytes], or nullptr.
 const FoundStrategy* best_within(const std::vector<FoundStrategy>& all, std::int64_t limit) {
   const FoundStrategy* best = nullptr;
   for (const FoundStrategy& one : all) {
@@ -67,10 +67,10 @@ std::size_t rows_of(const Plan& plan) {
   return rows;
 }
 
-/// A layout that lacks memory, and whether a draft says how much.
+/// A layout that lacks memory, by its draft if `drafted`, else by its states alone.
 struct Lean {
   std::int64_t lacking = 0;
-  std::size_t number = 0;  // of the outcome
+  std::size_t number = 0;  // index of its outcome
   bool drafted = false;
   int stage = 0;
 };
@@ -80,8 +80,8 @@ struct LacksMore {
   }
 };
 
-/// The layout that lacks least by its draft, of those whose states alone may be too large the
-/// leanest ones.
+/// The layout that lacks the least memory by its draft. Layouts without a draft are drafted, the
+/// leanest by their states first, up to `max_drafts`.
 std::optional<Lean> leanest_of(const StrategySearch& search, const Machine& machine,
                                const SearchedStrategies& searched) {
   constexpr std::size_t max_drafts = 64;
@@ -114,8 +114,8 @@ double rounded_up(double gib) {
   return std::ceil(gib * parts) / parts;
 }
 
-/// GiB within which the layout is planned, the first of some from what it lacks on; else what it
-/// needs where nothing is recomputed.
+/// GiB within which the leanest layout can be planned, from some tries that begin with its need; if
+/// all fail, its need without recomputation.
 std::optional<double> limit_that_fits(const StrategySearch& search, EmptySpace& space) {
   constexpr int tries = 5;
   constexpr double growth = 1.05;
@@ -135,7 +135,7 @@ std::optional<double> limit_that_fits(const StrategySearch& search, EmptySpace& 
   return rounded_up(static_cast<double>(needs.bytes) / bytes_of_a_gib);
 }
 
-/// Numbers of ranks that may fit where `world` do not.
+/// Numbers of ranks to try if no layout of `world` ranks fits.
 std::vector<std::int64_t> larger_worlds(const StrategySearch& search, bool divides) {
   std::vector<std::int64_t> all;
   const std::int64_t world = search.site.world_size;
@@ -192,7 +192,7 @@ void add_frontier(const StrategySearch& search, KnownStrategies& known,
     const std::int64_t limit = bytes_of_gib(part.memory_limit);
     PartOfMemory one = before;
     one.limit = part.memory_limit;
-    // The best within more memory is the best here too if it fits.
+    // The best layout within more memory is also the best here if it fits.
     if (best.bytes > limit) {
       part.max_plays = std::max(min_plays, searched.plays);
       part.max_opened = std::max(min_opened, searched.opened);
@@ -216,7 +216,7 @@ void add_frontier(const StrategySearch& search, KnownStrategies& known,
 
 void compare_layouts(const StrategySearch& search, const Machine& machine,
                      SearchedStrategies& searched) {
-  constexpr std::size_t max_rows = 400000;  // of a schedule, played for each figure
+  constexpr std::size_t max_rows = 400000;  // rows of schedules played for each figure
   const std::size_t compared =
       std::min(searched.found.size(), static_cast<std::size_t>(search.top) + 1);
   const Plan first = plan_of(search, searched.found.front());

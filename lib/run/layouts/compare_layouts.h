@@ -1,4 +1,4 @@
-// The answers of a search besides the best: less memory, other prices, and what would fit.
+// Further answers of a search: faster layouts for less memory, other prices, and what would fit.
 #pragma once
 
 #include "run/layouts/search_layouts.h"
@@ -6,20 +6,19 @@
 
 namespace trainctl {
 
-/// Searches each eighth of the limit that the best so far is above, and keeps what no other beats
-/// in seconds and bytes. Such a search ends early where it has drafted or planned the number of
-/// layouts as the whole one.
+/// Searches within seven eighths of the memory limit, six eighths and so on, if the best layout so
+/// far needs more, and keeps the layouts that no other beats in both seconds and bytes. Each search
+/// ends after drafting or planning the number of layouts that the whole search did.
 void add_frontier(const StrategySearch& search, KnownStrategies& known,
                   SearchedStrategies& searched);
 
-/// Adds the ledgers of the best and of those that are compared with it, and prices the layouts that
-/// were planned again for each figure of the cluster: all, or the fastest where that would take
-/// long.
+/// Adds ledgers to the best layout and to those compared with it. Prices the planned layouts again
+/// for each changed figure of the cluster, or only the fastest ones if all would take long.
 void compare_layouts(const StrategySearch& search, const Machine& machine,
                      SearchedStrategies& searched);
 
-/// Describes a search that found nothing. Tried are limits from what the leanest layout lacks on,
-/// and two, three, four, six and more times the ranks; where no layout divides, the next numbers.
+/// Describes a search that found no layout. Tries larger limits, from the need of the leanest
+/// layout on, and 2, 3, 4, 6 ... times the ranks; the next numbers of ranks if no layout divides.
 EmptySpace empty_space(const StrategySearch& search, const Machine& machine,
                        const SearchedStrategies& searched);
 

@@ -56,7 +56,7 @@ const std::vector<StrategyKey> keys_of_sizes{
      [](const SearchedStrategies&, const StrategyOutcome& one) { return cut_text(one.layout); }},
 };
 
-/// The keys of sizes, then those of words.
+/// Keys of sizes, then those of axes.
 std::vector<StrategyKey> layout_keys() {
   std::vector<StrategyKey> keys = keys_of_sizes;
   for (const StrategyAxis& axis : layout_axes()) {
@@ -69,18 +69,18 @@ std::vector<StrategyKey> layout_keys() {
   return keys;
 }
 
-/// Planned before bounded, and of these the fastest; refused ones last.
+/// Orders outcomes: planned before bounded before refused ones, then by seconds.
 bool is_better(const StrategyOutcome& a, const StrategyOutcome& b) {
   return std::tuple(a.state, a.seconds, a.layout) < std::tuple(b.state, b.seconds, b.layout);
 }
 
-/// Planning decides repeats: before it, a bound and a refusal are about either.
+/// Before planning, a layout's use of recomputation is open: a bound or refusal covers both cases.
 bool is_known(const SearchedStrategies& searched, const StrategyKey& key,
               const StrategyOutcome& one) {
   return one.state == State::planned || !searched.free.recompute || key.name != "recompute";
 }
 
-/// "2" before "16".
+/// Orders numbers in texts: "2" before "16".
 bool comes_before(const std::string& a, const std::string& b) {
   return std::pair(a.size(), a) < std::pair(b.size(), b);
 }
@@ -93,7 +93,7 @@ std::vector<std::string> values_of(const SearchedStrategies& searched, const Str
   return sorted;
 }
 
-/// The outcomes of one cell.
+/// The outcomes in one cell of a map.
 struct Cell {
   const StrategyOutcome* best = nullptr;
   std::map<std::string, std::pair<std::int64_t, const StrategyOutcome*>> refused;  // by code

@@ -1,4 +1,4 @@
-// The worth of each decision of a search: the fastest layout that decides otherwise.
+// The value of each decision of a search, from the fastest layout with another decision.
 #pragma once
 
 #include <string>
@@ -9,28 +9,28 @@
 namespace trainctl {
 
 struct Decision {
-  std::string key;         // "tensor_parallel"
-  std::string taken;       // by the best
-  std::string otherwise;   // by the layout
-  StrategyOutcome layout;  // the fastest with another value: planned, or bounded from below
+  std::string key;         // such as "tensor_parallel"
+  std::string taken;       // value in the best layout
+  std::string otherwise;   // value in `layout`
+  StrategyOutcome layout;  // the fastest with another value: planned, or with a lower bound
 };
 
-/// The decisions about the keys for which some layout of the space that was not refused has another
-/// value. Those that cost most come first. Empty where nothing fits. Layouts to which an axis does
-/// not apply decide nothing about it.
+/// The decisions about keys for which some layout of the space that was not refused has another
+/// value, the most expensive ones first. Empty if no layout fits. Ignores layouts to which an axis
+/// does not apply.
 std::vector<Decision> decisions_of(const SearchedStrategies& searched);
 
-/// Layouts by the values of two keys, with the best of all that have them.
+/// The layouts by the values of two keys: a table with the best layout in each cell.
 struct StrategyMap {
   std::string row_key, column_key;
   std::vector<std::string> rows, columns;  // values, ascending
-  /// The outcome of each row and column: planned, else bounded, else refused by the code of most
-  /// layouts; nullptr where the space has none. One that was not planned is in each column of a
-  /// searched recompute.
+  /// The outcome in each row and column: planned, else bounded, else refused with the most frequent
+  /// code; nullptr if the space has no such layout. A layout that was not planned is in every
+  /// column of recompute if that is searched.
   std::vector<std::vector<const StrategyOutcome*>> cells;
 };
-/// tensor_parallel by pipeline_stages, and micro_batch_size by recompute. `searched` must outlive
-/// them.
+/// Maps of tensor_parallel by pipeline_stages, and of micro_batch_size by recompute. `searched`
+/// must outlive them.
 std::vector<StrategyMap> maps_of(const SearchedStrategies& searched);
 
 }  // namespace trainctl

@@ -51,7 +51,7 @@ std::vector<StrategyNeeds> drafted_needs(const StrategySearch& search, const Mac
     std::ranges::fill(all, StrategyNeeds(all.front()));
     return all;
   }
-  // The needs of a stage do not count bytes on the host.
+  // min_needs() does not count bytes on the host.
   const bool counts = free_keys(search).recompute && !search.config.offload.enable;
   std::vector<std::int64_t> bytes;
   for (const double limit : limits) bytes.push_back(bytes_of_gib(limit));

@@ -1,4 +1,4 @@
-// The needs of a layout of a search: by a draft, or by its whole plan.
+// The needs of a layout in a search, from a draft or from its complete plan.
 #pragma once
 
 #include <cstdint>
@@ -11,16 +11,16 @@
 
 namespace trainctl {
 
-/// Why a layout is refused that needs more than the limit; other codes are those of rules.
+/// The code of a layout that needs more than the memory limit; other codes are those of rules.
 inline constexpr const char* out_of_memory = "memory";
 
 struct StrategyNeeds {
-  std::string code, message;  // why it is refused; "": it is not
+  std::string code, message;  // why the layout is refused; empty if it is not
   std::int64_t lacking = 0;   // bytes over the limit
-  double seconds = 0;         // of a step; of a draft: at least
-  std::int64_t bytes = 0;     // of the fullest rank; of a draft in its own forms
-  bool repeats = false;       // of a draft: something must be recomputed
-  int stage = -1;             // the fullest; of a draft that lacks memory the one that lacks it
+  double seconds = 0;         // of a step; for a draft, a lower bound
+  std::int64_t bytes = 0;     // of the fullest rank; for a draft, in its own forms of recomputation
+  bool repeats = false;       // for a draft: some activations must be recomputed
+  int stage = -1;             // fullest stage; of a draft without enough memory, the failing one
 };
 
 std::int64_t bytes_of_gib(double gib);
@@ -32,7 +32,7 @@ StrategyNeeds without_memory(std::int64_t limit, const std::string& what, std::i
 /// At least, whatever is recomputed where that is free, within each of the limits (GiB).
 std::vector<StrategyNeeds> draft_layout(const StrategySearch& search, const Machine& machine,
                                         const RunStrategy& layout, std::span<const double> limits);
-/// As it is planned; `lacking` may be above 0 without a code.
+/// The needs of a layout as planned; `lacking` may be above 0 without a code.
 StrategyNeeds plan_layout(const StrategySearch& search, const FoundStrategy& layout);
 
 }  // namespace trainctl

@@ -1,4 +1,4 @@
-// The keys that a search of layouts chooses by word.
+// The keys whose words a search of layouts chooses.
 #include "config/schema/parallel_config.h"
 #include "config/schema/words.h"
 #include "run/layouts/layout_space.h"
@@ -34,7 +34,7 @@ const StrategyAxis scheduler_axis{
     .word =
         [](const RunStrategy& layout) { return std::string(traits_of(layout.scheduler).word); }};
 
-/// Kinds of layers may have key heads of their own, which a rule looks at.
+/// A rule checks the key heads of single kinds of layers.
 bool divides_heads(const ModelConfig& model, std::int64_t ranks) {
   const std::int64_t keys = model.num_query_groups.value_or(model.num_attention_heads);
   return model.num_attention_heads % ranks == 0 && (!model.layers.empty() || keys % ranks == 0);
@@ -63,7 +63,7 @@ std::string exchange_word(const RunStrategy& layout) {
          std::to_string(layout.context_parallel / layout.cp_heads) + "]";
 }
 
-/// A list of words by layer stays as it is; the layout has its first.
+/// Takes the first word of a given list of words by layer; the configuration keeps the list.
 void take_exchange(const ParallelConfig& given, RunStrategy& layout) {
   const auto& sizes = given.hierarchical_context_parallel_sizes;
   layout.cp_comm_type = given.cp_comm_type.layers.front();
@@ -90,7 +90,7 @@ const StrategyAxis exchange_axis{
     .set = set_exchange,
     .word = exchange_word};
 
-/// It overlaps what sequence parallelism gathers and sums.
+/// tp_overlap is off or on: it overlaps collectives of sequence parallelism.
 std::vector<RunStrategy> overlaps_of(const Config&, const RunStrategy& layout) {
   std::vector<RunStrategy> all{layout, layout};
   all.back().tp_overlap = true;

@@ -19,8 +19,8 @@ namespace trainctl {
 
 namespace {
 
-/// The smallest ratio of the times of a table to those of the formula; with other shapes they come
-/// nearer to it.
+/// The smallest ratio, at most 1, of the measured times of a table to those of the formula. Other
+/// shapes are closer to the formula.
 template <class Entries>
 double min_beside(const Entries& table) {
   double least = 1;
@@ -28,8 +28,8 @@ double min_beside(const Entries& table) {
   return least;
 }
 
-/// The most operations a second that any product or attention has on the device: what multiplies
-/// the rates of PriceList, each factor at its most.
+/// The highest rate of operations of any product or attention on the device: each factor of the
+/// rates in PriceList at its maximum.
 double highest_rate(const Machine& machine, DType type) {
   const DeviceFigures& device = machine.device;
   const SoftwareFigures& software = machine.software;
@@ -39,7 +39,7 @@ double highest_rate(const Machine& machine, DType type) {
     share = std::max(share, products.reached * tile.quality);
   }
   share /= min_beside(products.table);
-  // Scores are products, and attention_speed divides their time too.
+  // Scores are matrix products, whose time attention_speed also divides.
   if (!device.attention.contains(software.attention)) {
     share *= std::max(1.0, software.attention_speed);
   }
@@ -52,7 +52,7 @@ double highest_rate(const Machine& machine, DType type) {
   return products.peak * share * device.sustained;
 }
 
-// A few parameters, those of norms, may take less memory than others.
+// A few parameters, those of norms, may need less memory per element than others.
 constexpr double max_alike = 0.97;
 
 }  // namespace
@@ -65,7 +65,7 @@ StrategyBound::StrategyBound(const StrategySearch& search, const FreeKeys& free,
   const auto tokens = config.train.global_batch_size * model.seq_length;
   const bool fp32 = resolve_compute(config.precision) == ComputeType::fp32;
   const DType type = fp32 ? DType::f32 : DType::bf16;
-  if (products_of(machine.device, type) == nullptr) return;  // a rule tells it
+  if (products_of(machine.device, type) == nullptr) return;  // a rule reports it
   const double all = estimate_flops(model, tokens).total();
   const auto world = static_cast<double>(search.site.world_size);
   ideal_ = all / (highest_rate(machine, type) * world);
@@ -103,7 +103,7 @@ double StrategyBound::seconds(const RunStrategy& layout) {
   return std::max(ideal_, of_stages(layout, {})) * apart_ + machine_.software.fixed;
 }
 
-/// Where layers lie does not depend on the other sizes.
+/// The division of layers among stages does not depend on the other sizes.
 const StageMap& StrategyBound::map_of(const RunStrategy& layout) {
   const RunStrategy cut{.stages = layout.stages,
                         .chunks = layout.chunks,
@@ -120,7 +120,7 @@ const StageMap& StrategyBound::map_of(const RunStrategy& layout) {
   return found->second;
 }
 
-/// Where W lies apart it fills the end of a step.
+/// W computed apart fills the end of a step, so that F and B do not alternate there.
 bool StrategyBound::in_turns(const RunStrategy& layout) const {
   const ParallelConfig& parallel = search_.config.parallel;
   return !parallel.delay_wgrad_compute && !traits_of(layout.scheduler).places_weights &&
@@ -133,19 +133,19 @@ double StrategyBound::of_stages(const RunStrategy& layout, const Repeats& repeat
   if (units == nullptr || map.all.empty()) return 0;
   const double batches = batches_of(layout);
   const bool in_turns = this->in_turns(layout);
-  // With these keys the work of B is not the same where W lies apart.
+  // With these keys the work of B changes if W is computed apart.
   const bool moves =
       search_.config.parallel.pipeline.defer_embedding_wgrad_compute || layout.tp_overlap;
   const Unit opening = units->of(map.at(0, 0));
   double most = 0;
-  Unit before;  // of the first chunks of the stages before
+  Unit before;  // sum over the first chunks of the stages before
   for (int stage = 0; stage < map.stages; ++stage) {
     Unit all;
     for (int chunk = 0; chunk < map.chunks; ++chunk) all += units->of(map.at(stage, chunk));
     const double repeat = repeats.seconds.empty() ? 0 : at(repeats.seconds, stage);
     const double around = in_turns ? before.passes() : before.forward;
     most = std::max(most, around + batches * (all.passes() + repeat));
-    // The last gradient still has to pass the stages before, and the first one's W follows it.
+    // The last gradient passes the stages before; then the first stage computes its W.
     if (!moves && stage > 0) {
       most = std::max(most, before.forward + batches * (all.forward + all.input + repeat) +
                                 before.input + opening.weight);
@@ -180,8 +180,8 @@ StrategyBound::Closer StrategyBound::closer(const RunStrategy& layout, std::int6
   const double layers = largest_stage(layout);
   const double batches = batches_of(layout);
   const double sums = layers * layer.sums * (layout.optimizer_level > 1 ? batches : 1);
-  // Where a block is freed after use, F and B have gathered it, but passes that follow each other
-  // may share it.
+  // If a block is freed after use, both F and B gather it, but successive passes may share one
+  // gather.
   const bool freed = max_level(layout) > 2;
   const double gathers = layers * layer.gathers / (freed ? 2 : 1);
   const double work = batches * layers * units_of(layout)->first_layer.passes();
@@ -323,18 +323,18 @@ const std::optional<StrategyBound::Shares>& StrategyBound::layer_shares(const Ru
   const RunStrategy alone{.tensor_parallel = layout.tensor_parallel,
                           .context_parallel = layout.context_parallel,
                           .expert_parallel = layout.expert_parallel,
-                          .stages = layout.stages,  // the replicas follow from it
+                          .stages = layout.stages,  // determines the number of replicas
                           .micro_batch_size = layout.micro_batch_size,
                           .optimizer_level = layout.optimizer_level};
   const auto [found, is_new] = shares_.try_emplace(alone);
   if (!is_new || units_of(layout) == nullptr) return found->second;
-  // With more layers than are gathered or summed at once, one more takes no more of that memory.
+  // Beyond the layers gathered or summed at once, a further layer adds none of that memory.
   const std::int64_t some = 4 + search_.config.parallel.parallel_optimizer.prefetch;
   const auto fewer = shares_of(alone, some);
   const auto more = shares_of(alone, some + 1);
   const auto most = shares_of(alone, some + 2);
   if (!fewer || !more || !most) return found->second;
-  // One of the two may have begun another bucket.
+  // The minimum, since one of the two layers may begin another bucket.
   const auto least = [&](double Shares::*part) {
     const Shares& middle = *more;
     return std::max(0.0, std::min(middle.*part - (*fewer).*part, (*most).*part - middle.*part));
@@ -358,8 +358,8 @@ std::optional<StrategyBound::Alone> StrategyBound::draft_of(Config config,
   return Alone{std::move(plan), std::move(machine)};
 }
 
-/// States of the first layer of a stage: what is divided, and made or gathered when it is needed,
-/// counts as it is divided or not at all.
+/// The state bytes of the first layer of a stage. Sharded optimizer state counts with its share;
+/// gradients and weights count only if they are not sharded.
 double StrategyBound::bytes_of_layer(const StagePlan& stage, const Units& units, int level) {
   double bytes = 0;
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
@@ -375,7 +375,7 @@ double StrategyBound::bytes_of_layer(const StagePlan& stage, const Units& units,
   return bytes;
 }
 
-/// The shares of all replicas of a stage with this number of layers, embedding and head; none where
+/// The shares for all replicas of a stage with this number of layers, embedding and head; none if
 /// rules refuse it.
 std::optional<StrategyBound::Shares> StrategyBound::shares_of(const RunStrategy& alone,
                                                               std::int64_t layers) {
@@ -413,7 +413,7 @@ std::int64_t StrategyBound::state_bytes(const RunStrategy& layout) {
     }
     elements = std::max(elements, held);
   }
-  // All ranks of a stage are at least as many as share what one holds of a parameter.
+  // The number of ranks of a stage is an upper bound of the ranks that share a parameter's state.
   const double ranks =
       static_cast<double>(search_.site.world_size) / static_cast<double>(layout.stages);
   const auto shared = [&](int level) { return max_level(layout) >= level ? ranks : 1; };
@@ -422,7 +422,7 @@ std::int64_t StrategyBound::state_bytes(const RunStrategy& layout) {
   return static_cast<std::int64_t>(max_alike * elements * bytes);
 }
 
-/// Adds the prices of each unit of the plan, which may have one layer for all.
+/// Adds the prices of each unit. The plan may have one layer that represents all.
 void StrategyBound::add_units(const Plan& plan, const StagePrices& prices, Units& units) const {
   const StagePlan& stage = plan.stages.front();
   std::vector<double> elements(static_cast<std::size_t>(plan.units()), 0.0);
@@ -431,13 +431,13 @@ void StrategyBound::add_units(const Plan& plan, const StagePrices& prices, Units
   }
   const auto planned = static_cast<int>(plan.model.layers);
   const std::int64_t layers = search_.config.model.num_layers;
-  std::map<int, UnitTimes> times;  // by the block that stands for others
+  std::map<int, UnitTimes> times;  // by the block that represents others
   Unit sum;
   units.before.push_back(sum);
   for (int unit = 0; unit <= head_unit(layers); ++unit) {
     const bool head = unit == head_unit(layers);
     const int like = head ? planned + 1 : std::min(unit, planned);
-    int block = 1;  // that costs alike
+    int block = 1;  // the block with the same cost
     while (like >= 1 && like <= planned && !cost_alike(plan, block, like)) ++block;
     if (!times.contains(block)) times[block] = prices.units(block);
     const PassSeconds& passes = times.at(block).of_unit(like, planned);
@@ -450,8 +450,8 @@ void StrategyBound::add_units(const Plan& plan, const StagePrices& prices, Units
   }
 }
 
-/// The units of a plan of one layer, or of all where they differ, on as few ranks as hold it, where
-/// groups lie as in any first stage; null where rules refuse it.
+/// The units from a plan of one layer, or of all if they differ, on the fewest possible ranks,
+/// whose groups lie as in any first stage; null if rules refuse it.
 const StrategyBound::Units* StrategyBound::units_of(const RunStrategy& layout) {
   const RunStrategy alone{.tensor_parallel = layout.tensor_parallel,
                           .context_parallel = layout.context_parallel,
@@ -480,15 +480,15 @@ const StrategyBound::Units* StrategyBound::units_of(const RunStrategy& layout) {
   units->forms = forms_of(plan, *prices.front());
   const double each = 1 / static_cast<double>(std::max<std::int64_t>(1, stage.flat.length));
   const MemoryEstimate& memory = stage.memory;
-  // The bytes are those of the parameter that keeps least: groups differ, and the additional memory
-  // of a round of matrices does not grow with the layers.
+  // Uses the parameter with the least state, since groups differ and the additional memory of a
+  // round of matrices does not grow with the number of layers.
   std::int64_t kept = std::numeric_limits<std::int64_t>::max();
   for (const ParamSpec& one : stage.parameters) {
     std::int64_t bytes = 0;
     for (const DType type : optimizer_values(one.update, optimizer)) bytes += size_of(type);
     kept = std::min(kept, bytes);
   }
-  // Masters apart from the weights lie with the optimizer's values.
+  // Separate masters of weights count with the optimizer's state.
   units->weight = static_cast<double>(size_of(plan.compute));
   units->gradient = static_cast<double>(memory.gradients) * each;
   units->optimizer =

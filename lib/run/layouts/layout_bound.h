@@ -1,4 +1,4 @@
-// Seconds of a step and bytes of a rank that a layout takes at least, before any plan of it is
+// Lower bounds of the seconds of a step and the bytes of a rank, before a plan of the layout is
 // made.
 #pragma once
 
@@ -16,20 +16,20 @@
 
 namespace trainctl {
 
-/// The largest of two sums. All operations of the model at the highest rate of the device, over all
-/// ranks. And for each stage: the forward passes of the stages before it, the passes of all its
-/// micro-batches as each of its units is priced, and the backward passes of the stages before it;
-/// where W lies apart, either these passes without W on the way back, or all passes and no way
-/// back.
+/// A lower bound of the step, the larger of two times. First, all operations of the model at the
+/// highest rate of the device, over all ranks. Second, the greatest time of a stage: forward passes
+/// of the stages before it, the passes of all its micro-batches by the prices of its units, and
+/// backward passes of the stages before it. If weight gradients (W) are computed apart, these last
+/// passes either exclude W, or all passes count and no way back.
 class StrategyBound {
  public:
-  /// `machine` must outlive it.
+  /// `machine` must outlive this object.
   StrategyBound(const StrategySearch& search, const FreeKeys& free, const Machine& machine);
   double seconds(const RunStrategy& layout);
-  /// Whether a rank's device has all that is planned of it; else some lies on the host.
+  /// Whether a rank's planned memory is all on its device; with offloading, some is on the host.
   bool counts_states() const { return !search_.config.offload.enable; }
-  /// The least bytes of the fullest rank for parameters, gradients and optimizer. 0 where they do
-  /// not count.
+  /// A lower bound of the bytes of parameters, gradients and optimizer on the fullest rank; 0 if
+  /// counts_states() is false.
   std::int64_t state_bytes(const RunStrategy& layout);
 
   /// The bounds with the exchanges between replicas of a stage and the parts that these divide, by
@@ -45,18 +45,18 @@ class StrategyBound {
   Closer closer(const RunStrategy& layout, std::int64_t limit);
 
  private:
-  /// The prices of one unit on a rank, with one micro-batch.
+  /// Prices of one unit on a rank, for one micro-batch.
   struct Unit {
     double forward = 0, input = 0, weight = 0;  // seconds of its passes
-    double elements = 0;                        // of its parameters
+    double elements = 0;                        // number of its parameters' elements
     double passes() const { return forward + input + weight; }
     Unit& operator+=(const Unit& other);
   };
-  /// The prices of the units of a model on a rank.
+  /// Prices of the units of a model on a rank.
   struct Units {
-    std::vector<Unit> before{};  // by unit: of all before it; and of all
+    std::vector<Unit> before{};  // by unit: sum over all units before it; last: sum over all
     double weight = 0, gradient = 0,
-           optimizer = 0;  // bytes of an element, where nothing is divided
+           optimizer = 0;  // bytes per element, without sharding
     Unit of(const ChunkLayers& chunk) const;
     Unit first_layer{};
     /// The forms of a layer of which no mixture of two others is better; none where layers differ
@@ -68,21 +68,20 @@ class StrategyBound {
     std::vector<double> seconds{};
     std::int64_t bytes = 0;
   };
-  /// The share that a layer adds to a rank of a stage with one micro-batch.
+  /// The share of one layer in the needs of a stage's rank, with one micro-batch.
   struct Shares {
     double bytes = 0;
-    double sums = 0, gathers = 0;  // seconds
+    double sums = 0, gathers = 0;  // seconds of gradient sums and parameter gathers
   };
-  /// A draft of one stage on its ranks, without recomputed parts and without activations on the
-  /// host.
+  /// A draft of a single stage on its ranks, without recomputation and offloaded activations.
   struct Alone {
     Plan plan;
     Machine machine;
     StagePricesList prices() const { return device_prices(plan, price_list(plan, machine)); }
   };
   std::optional<Alone> draft_of(Config config, std::int64_t ranks) const;
-  /// The level of the optimizer; the highest where the file gives one, which is not in the layout:
-  /// then only what every level holds counts.
+  /// The level of the parallel optimizer. If the search does not choose it, the highest level, so
+  /// that only state which no level shards counts in full.
   int max_level(const RunStrategy& layout) const {
     constexpr int highest = 3;
     return free_.optimizer ? layout.optimizer_level : highest;
@@ -91,8 +90,8 @@ class StrategyBound {
   std::optional<Shares> shares_of(const RunStrategy& alone, std::int64_t layers);
   const std::optional<Shares>& layer_shares(const RunStrategy& layout);
   double batches_of(const RunStrategy& layout) const;
-  double largest_stage(const RunStrategy& layout);  // layers
-  /// Whether F and B end a step in turns, W with B.
+  double largest_stage(const RunStrategy& layout);  // number of layers
+  /// Whether forward and backward passes, with W, alternate to the end of a step.
   bool in_turns(const RunStrategy& layout) const;
   double of_stages(const RunStrategy& layout, const Repeats& repeats);
   Repeats repeats_of(const RunStrategy& layout, double layer_bytes, std::int64_t limit);
@@ -106,9 +105,9 @@ class StrategyBound {
   const StrategySearch& search_;
   const FreeKeys free_;
   const Machine& machine_;
-  bool alike_ = true;  // all layers
-  double ideal_ = 0;   // seconds of all operations, nothing else
-  double apart_ = 1;   // what the number of hosts makes of a step
+  bool alike_ = true;  // whether all layers are alike
+  double ideal_ = 0;   // seconds of all operations of the model, and nothing else
+  double apart_ = 1;   // factor of a step's time for the number of hosts
   std::map<RunStrategy, StageMap> maps_;
   std::map<RunStrategy, std::optional<Units>> units_;
   std::map<RunStrategy, std::optional<Shares>> shares_;

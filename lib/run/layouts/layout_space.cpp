@@ -21,16 +21,16 @@ Sizes divisors(std::int64_t number, std::int64_t most) {
   return all;
 }
 
-/// The given value alone, or the divisors of `number`.
+/// The divisors of `number` up to `most` if the key is free, else only the given value.
 Sizes sizes_of(bool free, std::int64_t given, std::int64_t number, std::int64_t most) {
   return free ? divisors(number, most) : Sizes{given};
 }
 
-/// The four pairs of first and last stage with the smallest largest stage: `chunks` divides each,
-/// and the stages between them are alike.
+/// Adds the four pairs of first and last stage whose largest stage is smallest. `chunks` must
+/// divide the layers of each stage, and the stages between have equal numbers.
 void add_unequal(std::int64_t layers, RunStrategy layout, std::vector<RunStrategy>& all) {
   constexpr std::size_t most = 4;
-  std::vector<std::pair<std::int64_t, RunStrategy>> pairs;  // by the largest stage
+  std::vector<std::pair<std::int64_t, RunStrategy>> pairs;  // by the layers of the largest stage
   const std::int64_t between = layout.stages - 2;
   const std::int64_t step = layout.chunks;
   for (std::int64_t first = step; first < layers; first += step) {
@@ -48,7 +48,7 @@ void add_unequal(std::int64_t layers, RunStrategy layout, std::vector<RunStrateg
   for (std::size_t i = 0; i < std::min(most, pairs.size()); ++i) all.push_back(pairs[i].second);
 }
 
-/// Layers of a stage.
+/// The number of layers of a stage.
 std::int64_t layers_of(const RunStrategy& layout, std::int64_t layers, std::int64_t stage) {
   const bool first = stage == 0;
   const bool last = stage == layout.stages - 1;
@@ -62,7 +62,7 @@ std::int64_t layers_of(const RunStrategy& layout, std::int64_t layers, std::int6
   return (layers + embedding + loss) / layout.stages - (first ? embedding : 0) - (last ? loss : 0);
 }
 
-/// The ways in which `layers` lie on the stages and chunks of `layout`.
+/// The ways to divide `layers` among the stages and chunks of `layout`.
 std::vector<RunStrategy> cuts_of(std::int64_t layers, bool free, const RunStrategy& layout) {
   if (!free) return {layout};
   std::vector<RunStrategy> all;
@@ -92,7 +92,7 @@ std::vector<RunStrategy> cuts_of(std::int64_t layers, bool free, const RunStrate
   return different;
 }
 
-/// The layout with every combination of words of the axes.
+/// The layout with every combination of words of the free axes.
 std::vector<RunStrategy> words_of(const Config& config, const FreeKeys& free, RunStrategy layout) {
   for (const StrategyAxis& axis : layout_axes()) {
     if (!(free.*axis.free)) axis.take_given(config.parallel, layout);
@@ -121,7 +121,7 @@ bool makes_groups(const Config& config, const RunStrategy& layout, std::int64_t 
   return group >= layout.stages && group <= batches && (last == 0 || last >= layout.stages);
 }
 
-/// The layouts of `sizes` with each number of chunks, each cut and each word.
+/// The layouts of these sizes with each number of chunks, each division of layers and each word.
 std::vector<RunStrategy> pipelines_of(const Config& config, const FreeKeys& free,
                                       const RunStrategy& sizes) {
   const std::int64_t layers = config.model.num_layers;
@@ -139,7 +139,7 @@ std::vector<RunStrategy> pipelines_of(const Config& config, const FreeKeys& free
   return all;
 }
 
-/// Adds the layouts with the sizes that `layout` has of tp, cp, ep and the stages.
+/// Adds the layouts with the tp, cp, ep and stages of `sizes`.
 void add_layouts(const Config& config, const FreeKeys& free, std::int64_t replicas,
                  const RunStrategy& sizes, std::vector<RunStrategy>& all) {
   const std::int64_t batch = config.train.global_batch_size;
@@ -206,7 +206,7 @@ FreeKeys free_keys(const Config& config, const SourceMap& sources, const KeyChoi
     free.*key.free = has(choice.freed, key.word) || (!given && !has(choice.fixed, key.word));
   }
   free.experts = free.experts && config.moe.num_experts > 1;
-  // Without sequence parallelism nothing is gathered or summed that could overlap.
+  // Without sequence parallelism there are no collectives that could overlap.
   free.tp_overlap = free.tp_overlap && (free.sequence || config.parallel.sequence_parallel);
   return free;
 }
@@ -332,7 +332,7 @@ Config with_layout(const Config& config, const FreeKeys& free, const RunStrategy
   parallel.parallel_optimizer.gradient_accumulation_shard = without.gradient_accumulation_shard;
   if (layout.optimizer_level > 0) {
     parallel.parallel_optimizer.optimizer_level = levels[layout.optimizer_level];
-    // A file with both says the same twice.
+    // Both keys are set consistently, in case the file has both.
     parallel.parallel_optimizer.gradient_accumulation_shard = layout.optimizer_level > 1;
   }
   return changed;

@@ -1,4 +1,4 @@
-// The result of a search of layouts, for people and programs.
+// The result of a search of layouts as text for people and as JSON.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -17,10 +17,10 @@ namespace {
 
 struct Difference {
   const LedgerEntry* entry = nullptr;
-  double seconds = 0;  // more than the best spends
+  double seconds = 0;  // difference from the best layout
 };
 
-/// The largest differences from the best, those that cost time first.
+/// The largest differences from the best layout; those that cost time first.
 std::vector<Difference> loses_by(const FoundStrategy& one, const FoundStrategy& best) {
   constexpr std::size_t most = 3;
   const double least = 1e-4 * best.seconds;
@@ -74,13 +74,13 @@ void write_layout(JsonText& json, const FoundStrategy& one, const SearchedStrate
   if (one.memory_limit > 0) json.member("memory_limit_gib", one.memory_limit);
 }
 
-/// The best and those that are compared with it.
+/// The number of layouts with a ledger: the best one and those compared with it.
 std::size_t compared(const SearchedStrategies& searched) {
   return static_cast<std::size_t>(std::ranges::count_if(
       searched.found, [](const FoundStrategy& one) { return one.ledger.has_value(); }));
 }
 
-/// The layouts whose seconds are known by other figures of the cluster too.
+/// The number of layouts that were also priced with other figures of the cluster.
 std::size_t priced_again(const SearchedStrategies& searched) {
   return static_cast<std::size_t>(std::ranges::count_if(
       searched.found, [](const FoundStrategy& one) { return !one.changed.empty(); }));
@@ -90,8 +90,7 @@ std::string short_text(const StrategyOutcome& one, const SearchedStrategies& sea
   return layout_text(one.layout, searched.world) + (one.repeats ? " recompute auto" : "");
 }
 
-/// The figures on which the answer rests: "on NVIDIA H100 SXM 80 GB with trainctl; device table:
-/// ...".
+/// The basis of the answer: "on NVIDIA H100 SXM 80 GB with trainctl; device table: ...".
 std::string trust_text(const SearchedStrategies& searched) {
   const DeviceTime& time = *searched.on_device;
   return "on " + time.device + " with " + time.software + "; " + time.trust +
@@ -104,7 +103,7 @@ std::string keys_lines(const FreeKeys& free, std::int64_t world) {
          "not searched: " + unsearched_text(world) + "\n";
 }
 
-/// Where the search within a part of the memory ended early.
+/// Lines about searches within parts of the memory that ended early.
 std::string parts_text(const SearchedStrategies& searched) {
   std::string text;
   for (const PartOfMemory& one : searched.parts) {
@@ -461,7 +460,7 @@ std::string print_search_json(const SearchedStrategies& searched) {
 
 namespace {
 
-/// Why no layout of the ranks was found.
+/// Why no layout for this number of ranks was found.
 std::string none_text(const SearchedStrategies& one) {
   if (one.left > 0) return "stopped before a layout that fits was found";
   const auto most = std::ranges::max_element(

@@ -19,10 +19,10 @@ namespace {
 
 enum class Step : std::uint8_t { bounded, sized, drafted };
 
-/// A layout on its way; its bound grows with each step.
+/// A layout in the search; its bound grows with each step.
 struct Open {
   double bound = 0;        // seconds, or bytes where any layout will do
-  std::size_t number = 0;  // in the space, which orders equal bounds
+  std::size_t number = 0;  // index in the space, which orders equal bounds
   Step step = Step::bounded;
   bool repeats = false;  // with recompute.select auto
 };
@@ -84,7 +84,7 @@ class Search {
     search_.tell(line);
   }
   double best() const { return result_.found.front().seconds; }
-  /// By which layouts are taken.
+  /// The value by which layouts are ordered: seconds, or bytes if any layout will do.
   double order_of(double seconds, std::int64_t bytes) const {
     return search_.any ? static_cast<double>(bytes) : seconds;
   }
@@ -139,7 +139,7 @@ class Search {
     }
   }
 
-  /// Gives the layout its closer bound.
+  /// Computes the closer bound of the layout.
   void size(Open& open) {
     const std::int64_t bytes = known_.bring_closer(open.number, part_);
     open.step = Step::sized;
@@ -154,7 +154,7 @@ class Search {
     open.step = Step::drafted;
     open.repeats = needs.repeats;
     open.bound = std::max(open.bound, needs.seconds);
-    if (search_.any) open.bound = 0;  // it is planned next
+    if (search_.any) open.bound = 0;  // so that it is planned next
     heap_.push(open);
   }
 
@@ -172,7 +172,7 @@ class Search {
     result_.found.insert(place, found);
   }
 
-  /// A plan that does not fit comes again with repeats, or is refused.
+  /// Handles a plan that does not fit: tries again with recomputation, or refuses the layout.
   void repeat(Open& open, const StrategyNeeds& needs) {
     if (free_.recompute && !open.repeats) {
       open.repeats = true;

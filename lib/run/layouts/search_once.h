@@ -1,4 +1,4 @@
-// One search of layouts within one limit, without the comparisons with the best.
+// A single search of layouts within one memory limit, without comparisons.
 #pragma once
 
 #include <cstdint>

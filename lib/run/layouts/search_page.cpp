@@ -42,7 +42,7 @@ class SearchPage {
     return text + "</div>\n";
   }
 
-  /// Seconds against memory; the script draws it.
+  /// Data of a chart of seconds against memory, which the script draws.
   std::string frontier() const {
     if (searched_.found.empty()) {
       return section("frontier", "Time and memory",
@@ -77,7 +77,7 @@ class SearchPage {
                    "<div class=\"columns\">\n" + text + "</div>\n");
   }
 
-  /// The uses of the seconds of the best layout and of those compared with it.
+  /// Bars with the kinds of seconds of the best layout and of those compared with it.
   std::string ledgers() const {
     double longest = 0;
     std::set<std::string_view> used;
@@ -196,7 +196,7 @@ class SearchPage {
       return std::pair(other.bytes, other.seconds) == std::pair(one.bytes, one.seconds);
     };
   }
-  /// The layouts that were planned, and those of the frontier that less memory added.
+  /// The planned layouts, and those that the frontier adds for less memory.
   std::vector<FoundStrategy> shown_points() const {
     std::vector<FoundStrategy> shown = searched_.found;
     for (const FoundStrategy& one : searched_.frontier) {
@@ -205,7 +205,7 @@ class SearchPage {
     return shown;
   }
 
-  /// [GiB, seconds, layout, ledger] of each layout; the numbers of those of the frontier.
+  /// [GiB, seconds, layout, ledger] for each layout, and the indices of those on the frontier.
   std::string points() const {
     JsonText json;
     json.open_object(JsonText::Form::one_line);
@@ -268,7 +268,7 @@ class SearchPage {
            scroll_region(name, "<table class=\"map\">" + text + "</tbody></table>\n") + "</div>\n";
   }
 
-  /// Five steps from the fastest to the slowest that was planned.
+  /// A cell with one of five shades, from the fastest to the slowest planned layout.
   static std::string map_cell(const StrategyOutcome* one, double least, double most) {
     if (one == nullptr) return "<td class=\"n\"></td>";
     if (one->state == State::refused)

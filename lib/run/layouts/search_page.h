@@ -1,4 +1,4 @@
-// plan --search --format html: the pictures of a search on one page.
+// plan --search --format html: a page with charts of a search.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace trainctl {
 
-/// Self-contained: the frontier, maps of layouts by two keys, the uses of the seconds of the best
-/// layout and those compared with it, the effect of the figures of the cluster on the answer, and
-/// the timeline of the best. Where nothing fits, the maps and the reasons.
+/// A self-contained page: the frontier, maps of layouts by two keys, the kinds of seconds of the
+/// best layout and those compared with it, the effect of the cluster's figures on the answer, and
+/// the time line of the best layout. If no layout fits, only the maps and the reasons.
 std::string print_search_page(const StrategySearch& search, const SearchedStrategies& searched,
                               const PageHead& head);
 

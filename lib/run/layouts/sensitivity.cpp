@@ -13,9 +13,9 @@ namespace trainctl {
 
 namespace {
 
-constexpr double furthest = 4;  // times and parts of a figure at which layouts are compared
+constexpr double furthest = 4;  // largest factor or divisor of a figure
 
-/// A figure that is changed alone. 0: the machine does not have it.
+/// A figure that is changed by itself; its value is 0 if the machine does not have it.
 struct MachineFigure {
   const char* name;
   const char* unit;
@@ -59,7 +59,7 @@ constexpr MachineFigure machine_figures[] = {
      [](const Machine& machine, const Plan& plan) {
        return plan.mesh.world_size() > 1 ? machine.levels.front().bandwidth : 0;
      },
-     // Tables of collectives are read by it (PriceList::collective).
+     // Tables of collectives are scaled by it (PriceList::collective).
      [](Machine& machine, double factor) { machine.levels.front().bandwidth *= factor; }},
     {"network bandwidth of a rank", "bytes/s", true,
      [](const Machine& machine, const Plan& plan) {
@@ -95,7 +95,7 @@ double seconds_with(const Plan& plan, const Machine& machine, const MachineFigur
   return play_step(plan, changed, prices).time.step();
 }
 
-/// Seconds as a + b x, where x is the figure's share, or its inverse for a rate, on one side of 1.
+/// Seconds as a + b x on one side of x = 1; x is the figure's scale, or its inverse for a rate.
 struct Line {
   double start = 0, slope = 0;  // at x = 1
 };
@@ -104,7 +104,7 @@ Line line_of(double seconds, double changed, double share, bool is_rate) {
   return {seconds, (changed - seconds) / (x - 1)};
 }
 
-/// The figure's share at which `other` is as fast as `best`, if that is on the side of `share`.
+/// The scale at which `other` is as fast as `best`, if it is on the same side of 1 as `share`.
 std::optional<double> meeting(const Line& best, const Line& other, double share, bool is_rate) {
   const double slopes = best.slope - other.slope;
   if (slopes == 0) return std::nullopt;

@@ -1,5 +1,5 @@
-// The effect of the figures of section cluster on the answer of a search: seconds of its layouts
-// where one figure is 20 % less or more, and where another layout becomes the fastest.
+// The effect of the figures of section cluster on the result of a search: seconds of the layouts
+// with a figure 20 % lower or higher, and values at which another layout becomes the fastest.
 #pragma once
 
 #include <optional>
@@ -11,44 +11,44 @@
 
 namespace trainctl {
 
-/// Seconds of a step if one figure of the machine had another value.
+/// Seconds of a step if one figure of the machine changes.
 struct ChangedFigure {
-  std::string figure;         // "network bandwidth"
-  std::string unit;           // "FLOP/s", "bytes/s", "s" or "" of a share
-  double value = 0;           // of the machine
-  double less = 0, more = 0;  // seconds with 0.8 and 1.2 of it
-  bool is_rate = true;        // more of it is faster
+  std::string figure;         // such as "network bandwidth"
+  std::string unit;           // "FLOP/s", "bytes/s", "s", or "" for a share
+  double value = 0;           // value of the machine
+  double less = 0, more = 0;  // seconds of a step with 0.8 and 1.2 times the value
+  bool is_rate = true;        // a larger value is faster
 };
 inline constexpr double less_of_figure = 0.8, more_of_figure = 1.2;
 
-/// The figures of a plan in which nothing but prices changes: the recomputed parts stay. Figures
-/// that no row of the machine has (one host has no network) are left out, so all plans of a search
-/// have the same.
+/// The figures for a plan, of which only the prices change: the recomputed parts stay. Figures that
+/// no row of this machine uses (one host has no network) are omitted, so all plans of a search have
+/// the same ones.
 std::vector<ChangedFigure> repriced(const Plan& plan, const Machine& machine);
 
-/// The prices of one of the layouts that a search compares.
+/// The prices of a layout compared in a search.
 struct PricedStrategy {
   double seconds = 0;
   std::vector<ChangedFigure> changed;
 };
 struct Sensitivity {
-  ChangedFigure best;                              // its seconds
-  std::size_t fastest_less = 0, fastest_more = 0;  // numbers of the fastest layouts
-  double seconds_less = 0, seconds_more = 0;       // of these
-  /// The nearest values at which another layout is as fast as the best, and its number: from a
-  /// quarter of the figure to four times. Seconds are taken as linear in the figure, of a rate in
-  /// its inverse, on either side.
+  ChangedFigure best;                              // figure and seconds for the best layout
+  std::size_t fastest_less = 0, fastest_more = 0;  // index of the fastest layout in that case
+  double seconds_less = 0, seconds_more = 0;       // seconds of the fastest layout in that case
+  /// The nearest value, between a quarter of the figure and four times it, at which another layout
+  /// is as fast as the best, and the index of that layout. On each side, seconds are assumed to be
+  /// linear in the figure, or for a rate in its inverse.
   struct Change {
     double value = 0;
     std::size_t layout = 0;
   };
   std::optional<Change> below{}, above{};
 };
-/// The first layout is the best. Those that change most come first; what no layout uses is left
-/// out.
+/// The first layout is the best one. Figures with the largest changes come first; figures that no
+/// layout uses are omitted.
 std::vector<Sensitivity> sensitivities(const std::vector<PricedStrategy>& layouts);
 
-/// "989 TFLOP/s", "50 GB/s", "14 us", "15 %"
+/// A value with its unit: "989 TFLOP/s", "50 GB/s", "14 us", "15 %".
 std::string figure_text(double value, const std::string& unit);
 
 }  // namespace trainctl

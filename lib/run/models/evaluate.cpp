@@ -28,7 +28,7 @@ namespace {
 
 constexpr double bits_per_nat = 1.4426950408889634;
 
-/// Where the weights of a configuration are.
+/// The directory with the weights of a configuration.
 std::filesystem::path weights_of(const Config& config) {
   const std::filesystem::path run = config.output.dir;
   const bool has_weights = kind_of_file(run / "model.safetensors") != FileKind::none ||
@@ -47,8 +47,8 @@ struct Evaluated {
   std::filesystem::path weights;
 };
 
-/// As trained, but without what only an optimizer step needs; enough micro-batches for every
-/// schedule.
+/// Sets the layout of training without the parts that only an optimizer step needs, and a batch
+/// with enough micro-batches for every schedule.
 void set_layout(Config& config, const World& world) {
   if (world.size() == 1) {
     config.parallel = for_one_rank(config.parallel);
@@ -60,14 +60,14 @@ void set_layout(Config& config, const World& world) {
   }
   config.recompute = {};
   config.offload = {};
-  // One that keeps nothing of a parameter; the type of masters stays that of training.
+  // SGD without momentum keeps no state; the type of main parameters is that of training.
   OptimizerConfig nothing;
   nothing.type = OptimizerType::sgd;
   nothing.momentum = 0;
   nothing.main_params_dtype = config.optimizer.main_params_dtype;
   config.optimizer = nothing;
   const Mesh mesh = resolve_mesh(config.parallel, world.size());
-  // Whole groups of tokens, over which experts count.
+  // A micro-batch consists of whole groups of tokens in which experts count.
   const std::int64_t micro = round_up(config.train.micro_batch_size.value_or(1),
                                       sequences_of_groups(model_shape(config.model, config.moe)));
   config.train.micro_batch_size = micro;
@@ -99,7 +99,7 @@ Evaluated prepare_evaluation(const EvaluateRequest& request, const World& world,
   return made;
 }
 
-/// As given, else what the configuration names, else that of the model's directory.
+/// The requested tokenizer, else the configuration's, else the one in the model's directory.
 Tokenizer tokenizer_for(const EvaluateRequest& request, const Evaluated& made) {
   if (!request.tokenizer.empty()) return Tokenizer::open(request.tokenizer);
   const bool named = made.read.sources.places().contains("data.tokenizer");
@@ -107,7 +107,7 @@ Tokenizer tokenizer_for(const EvaluateRequest& request, const Evaluated& made) {
   return Tokenizer::open(own.empty() ? made.read.config.data.tokenizer : own);
 }
 
-/// The data to evaluate as the only one of a section, and what it is.
+/// Makes the data to evaluate the only data of the section; returns their name.
 std::string choose_data(const EvaluateRequest& request, DataConfig& data) {
   ValidationConfig& validation = data.validation;
   if (!request.data.empty()) {
@@ -125,8 +125,8 @@ std::string choose_data(const EvaluateRequest& request, DataConfig& data) {
   return "the held-out part of data.train";
 }
 
-/// The scored tokens of the windows, and the bytes that they stand for one by one, so that it does
-/// not matter where a window begins; none if some token has no text.
+/// The scored tokens of the windows, and the sum of the bytes of each token's text, which does not
+/// depend on where windows begin; no sum if some token has no text.
 struct Scored {
   std::int64_t tokens = 0;
   std::optional<std::int64_t> bytes = 0;

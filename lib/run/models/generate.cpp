@@ -33,7 +33,7 @@ struct Run {
   Plan plan;
 };
 
-/// One rank, on the device of the run.
+/// A layout of one rank on the device of the run.
 ParallelConfig alone_of(const ParallelConfig& trained) {
   ParallelConfig own;
   own.device = trained.device;
@@ -41,7 +41,7 @@ ParallelConfig alone_of(const ParallelConfig& trained) {
   return own;
 }
 
-/// The part of a run's layout that matters without training: where the parameters lie.
+/// The part of a run's layout that decides where the parameters are, without options of training.
 ParallelConfig placement_of(const ParallelConfig& trained) {
   ParallelConfig own = alone_of(trained);
   own.parallel_mode = trained.parallel_mode;
@@ -57,7 +57,7 @@ ParallelConfig placement_of(const ParallelConfig& trained) {
   return own;
 }
 
-/// The run on one rank, or in its own layout on several: what they leave of it are replicas.
+/// Plans the run for one rank, or in its own layout for several; surplus ranks are replicas.
 Run read_run(const GenerateRequest& request, const World& world, Group& everyone) {
   const std::filesystem::path& directory = request.run_dir;
   ReadResult read = read_model_directory(directory, request.set_options);
@@ -68,7 +68,7 @@ Run read_run(const GenerateRequest& request, const World& world, Group& everyone
   const bool alone = world.size() == 1 && !asks_layout;
   const auto threads = config.parallel.threads_per_rank;
   config.parallel = alone ? alone_of(config.parallel) : placement_of(config.parallel);
-  // The run had its own share of a host; what is asked for now counts.
+  // The run's thread count was for another share of a host; a --set of this command applies.
   const Place place = read.sources.find("parallel.threads_per_rank");
   if (place.origin == Place::Origin::set_option) config.parallel.threads_per_rank = threads;
   const std::int64_t stages = config.parallel.pipeline_stages;
@@ -76,7 +76,7 @@ Run read_run(const GenerateRequest& request, const World& world, Group& everyone
   config.train.micro_batch_size = 1;
   config.train.micro_batch_num.reset();
   forget_groups(config.moe);
-  // Enough micro-batches for every schedule: they only have to make a legal plan.
+  // The plan must only be legal, with enough micro-batches for every schedule.
   const std::int64_t batches = stages > 1 ? 2 * stages : 1;
   config.train.rampup_batch_size.reset();
   config.train.global_batch_size = std::max<std::int64_t>(1, world.size() / model) * batches;
@@ -94,10 +94,10 @@ Run read_run(const GenerateRequest& request, const World& world, Group& everyone
   return {std::move(read), std::move(plan)};
 }
 
-/// Everything that turns tokens into the next one, on one rank of a layout.
+/// One rank's part of the model, which computes the next token.
 class Model {
  public:
-  /// `tokens`: the most that are seen at a time; at most the positions of the model.
+  /// `tokens`: the longest context, at most the positions of the model.
   Model(const GenerateRequest& request, const Run& run, std::int64_t tokens, World& world,
         Group& everyone)
       : plan_(run.plan),
@@ -108,7 +108,7 @@ class Model {
                {.compute = plan_.compute, .training = false}),
         everyone_(everyone),
         first_(world.rank() == 0),
-        // A cache for a context that stays empty would be large.
+        // A cache for the full context would waste memory.
         decoder_({.plan = plan_,
                   .world = devices_,
                   .weights = [this](const std::string& name) { return store_.weight(name); },
@@ -123,11 +123,11 @@ class Model {
     devices_.open();
   }
 
-  /// Forgets what was seen.
+  /// Forgets the context.
   void restart() { decoder_.reset(); }
 
-  /// Returns choose(logits) after `tokens`, of which all but the last `fresh` have been seen; every
-  /// rank gets the same. Collective.
+  /// Returns choose(logits) after the sequence `tokens`, of which all but the last `fresh` are in
+  /// the cache, on every rank. Collective.
   template <class Choose>
   std::int32_t next(const std::vector<std::int32_t>& tokens, std::size_t fresh, Choose choose) {
     const auto room = static_cast<std::size_t>(decoder_.capacity() - decoder_.seen());
@@ -139,7 +139,7 @@ class Model {
     }
     const auto logits = decoder_.advance(std::span(tokens).last(fresh));
     if (plan_.mesh.pp == 1 || plan_.result_broadcast) return choose(logits);
-    // Rank 0 alone gets the logits; the others its token, which they need to go on.
+    // Only rank 0 gets the logits; it sends the chosen token to the other ranks.
     std::int32_t token = first_ ? choose(logits) : 0;
     everyone_.broadcast(host_tensor(&token, 1), 0, host_);
     host_.synchronize();
@@ -150,14 +150,14 @@ class Model {
   const Plan& plan_;
   double deadline_;
   DeviceWorld devices_;
-  Stream host_;  // of values that ranks exchange over host memory
+  Stream host_;  // copies values that ranks exchange through host memory
   ParamStore store_;
-  Group& everyone_;  // of the host
-  bool first_;       // this is rank 0
+  Group& everyone_;  // group over host memory
+  bool first_;       // whether this is rank 0
   Decoder decoder_;
 };
 
-/// As given, else what the configuration names, else that of the model's directory.
+/// The requested tokenizer, else the configuration's, else the one in the model's directory.
 Tokenizer tokenizer_of(const GenerateRequest& request, const Run& run) {
   if (!request.tokenizer.empty()) return Tokenizer::open(request.tokenizer);
   if (run.read.sources.places().contains("data.tokenizer")) {
@@ -171,7 +171,7 @@ Tokenizer tokenizer_of(const GenerateRequest& request, const Run& run) {
   return Tokenizer::open(own);
 }
 
-/// The tokens that a model continues: the prompt as the beginning of a document.
+/// The tokens of the prompt as the beginning of a document.
 std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& prompt) {
   std::vector<std::int32_t> tokens = tokenizer.before_document();
   tokenizer.encode(prompt, tokens);
@@ -179,9 +179,9 @@ std::vector<std::int32_t> encode(const Tokenizer& tokenizer, const std::string& 
   return tokens;
 }
 
-/// Draws from softmax(logits / temperature) over the top_k likeliest, and of these the fewest with
-/// a share of top_p (nucleus sampling, Holtzman et al. 2020), with random value `index` of
-/// `random`.
+/// Draws a token from softmax(logits / temperature), limited to the top_k likeliest and among these
+/// to the fewest with a total share of top_p (nucleus sampling, Holtzman et al. 2020), by the
+/// random value number `index` of `random`.
 std::int32_t sample_token(std::span<const float> logits, const GenerateRequest& request,
                           const Philox& random, std::uint64_t index) {
   require(std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }),
@@ -240,7 +240,7 @@ void generate_on(const GenerateRequest& request, World& world, std::ostream& out
   const std::int64_t room = run.plan.model.positions - std::ssize(prompt);
   Model model(request, run, std::ssize(prompt) + std::min(request.max_tokens, room), world,
               *everyone);
-  const auto known = static_cast<std::size_t>(tokenizer.vocab_size());  // the rest has no text
+  const auto known = static_cast<std::size_t>(tokenizer.vocab_size());  // later tokens lack text
   std::vector<std::int32_t> stops = tokenizer.stop_tokens();
   for (const std::int64_t end : read_special_tokens(request.run_dir).end) {
     stops.push_back(static_cast<std::int32_t>(end));

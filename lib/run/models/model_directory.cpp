@@ -20,7 +20,7 @@ namespace trainctl {
 
 namespace {
 
-/// Sections that the schema requires besides the model, and that no generated text depends on.
+/// Required sections of a configuration that do not affect generated text.
 constexpr const char* unused_sections =
     "data: {train: none}\n"
     "train: {steps: 1, global_batch_size: 1}\n"
@@ -33,7 +33,7 @@ ReadResult read_model_directory(const std::filesystem::path& directory,
   require(kind_of_file(directory) == FileKind::folder, ExitCode::missing_input,
           "no model directory " + directory.string());
   if (kind_of_file(directory / "config.yaml") != FileKind::none) {
-    // The run has weights of its own; where it started from may be gone.
+    // The run has its own weights; the weights it started from may be gone.
     std::vector<std::string> options{"model.from=null"};
     options.insert(options.end(), set_options.begin(), set_options.end());
     return read_config(directory / "config.yaml", options);
@@ -79,16 +79,16 @@ std::string tokenizer_in(const std::filesystem::path& directory) {
 
 namespace {
 
-constexpr std::int64_t gpt2_end_of_text = 50256;  // llm.c's files are of GPT-2's tokens
+constexpr std::int64_t gpt2_end_of_text = 50256;  // of GPT-2, whose tokens llm.c's files use
 
 struct Source {
   ModelShape model;
   std::unique_ptr<StoredWeights> weights;
   SpecialTokens tokens;
-  std::string type;  // model_type of a directory
+  std::string type;  // model_type of a Hugging Face directory
 };
 
-/// The one place that knows where weights can come from.
+/// Opens the source of a conversion, in any of its forms.
 Source open_source(const ConvertRequest& request) {
   Source source;
   if (request.from_llmc) {
@@ -129,8 +129,8 @@ void check_expressible(const ModelShape& model, bool llmc) {
           std::string(llmc ? "llm.c" : "transformers") + " cannot hold this model: " + reason);
 }
 
-/// A folder that gets its name when it is whole: one that was cut off would look like a model, and
-/// would be in the way of the next try.
+/// A folder written under a temporary name and renamed when complete: a partial one would look like
+/// a model and would block the next attempt.
 class WholeFolder {
  public:
   explicit WholeFolder(const std::filesystem::path& target)
@@ -147,7 +147,7 @@ class WholeFolder {
   WholeFolder& operator=(const WholeFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  /// Throws Error{io}.
+  /// Renames the complete folder to its name. Throws Error{io}.
   void publish() const {
     std::error_code failure;
     std::filesystem::rename(path_, target_, failure);

@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The path, or the nearest one above it that is there.
+/// The path, or its nearest existing parent.
 fs::path nearest_existing(const fs::path& path) {
   std::error_code failure;
   fs::path at = fs::absolute(path, failure);
@@ -37,14 +37,14 @@ fs::path nearest_existing(const fs::path& path) {
 std::optional<std::int64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   std::int64_t value = 0;
-  if (!(file >> value)) return std::nullopt;  // "max": unlimited
+  if (!(file >> value)) return std::nullopt;  // no limit if the text is "max"
   return value;
 }
 
-/// The folder of this process for a controller of cgroup 1, or of cgroup 2 if that is empty.
+/// The folder of this process for a controller of cgroup 1; for cgroup 2 if that is empty.
 std::optional<fs::path> cgroup_of(const fs::path& root, const std::string& controller) {
   std::ifstream file(root / "proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {  // "4:memory:/path", "0::/path"
+  for (std::string line; std::getline(file, line);) {  // such as "4:memory:/path" or "0::/path"
     std::istringstream parts(line);
     std::string number;
     std::string controllers;
@@ -61,7 +61,7 @@ std::optional<fs::path> cgroup_of(const fs::path& root, const std::string& contr
   return std::nullopt;
 }
 
-/// `visit` the folder of this process and those above it, which limit it too.
+/// Calls `visit` for the folder of this process and all folders above it, which also limit it.
 template <class Visit>
 void visit_cgroups(const fs::path& root, const std::string& controller, const Visit& visit) {
   const auto own = cgroup_of(root, controller);
@@ -73,7 +73,7 @@ void visit_cgroups(const fs::path& root, const std::string& controller, const Vi
   }
 }
 
-/// Memory that the kernel gives back when it is asked for: the file pages in `used`.
+/// File pages counted in `used` that the kernel can reclaim.
 std::int64_t reclaimable(const fs::path& folder) {
   std::ifstream file(folder / "memory.stat");
   std::string key;
@@ -123,7 +123,7 @@ std::vector<int> allowed_processors() {
       if (CPU_ISSET_S(number, bytes, set)) allowed.push_back(number);
     }
     CPU_FREE(set);
-    if (known) break;  // else the machine has more than fit in the set
+    if (known) break;  // otherwise the machine has more processors than the set holds
   }
   return allowed;
 }
@@ -136,13 +136,13 @@ std::optional<int> core_quota(const fs::path& root) {
     cores = std::min(share, cores.value_or(share));
   };
   visit_cgroups(root, "", [&](const fs::path& folder, const std::string&) {
-    std::ifstream file(folder / "cpu.max");  // "200000 100000", or "max 100000"
+    std::ifstream file(folder / "cpu.max");  // such as "200000 100000" or "max 100000"
     double quota = 0;
     double period = 0;
     if (file >> quota >> period) tighten_to(quota, period);
   });
   visit_cgroups(root, "cpu", [&](const fs::path& folder, const std::string&) {
-    const auto quota = number_in(folder / "cpu.cfs_quota_us");  // -1: unlimited
+    const auto quota = number_in(folder / "cpu.cfs_quota_us");  // no limit if -1
     const auto period = number_in(folder / "cpu.cfs_period_us");
     if (quota && period) tighten_to(static_cast<double>(*quota), static_cast<double>(*period));
   });
@@ -191,12 +191,12 @@ int startable_threads(int wanted) {
   std::mutex together;
   std::vector<std::thread> threads;
   {
-    const std::lock_guard lock(together);  // all are there at once
+    const std::lock_guard lock(together);  // the threads wait for it: all exist at once
     try {
       for (int i = 0; i < wanted; ++i) {
         threads.emplace_back([&together] { const std::lock_guard last(together); });
       }
-    } catch (const std::system_error&) {  // the limit
+    } catch (const std::system_error&) {  // the limit is reached
     }
   }
   for (std::thread& thread : threads) thread.join();

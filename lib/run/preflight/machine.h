@@ -1,5 +1,5 @@
-// The memory, cores, files and time that this process may use on its machine, with the limits that
-// a container, a scheduler or a shell has set.
+// The memory, cores, files and time that this process may use on its machine, within the limits set
+// by a container, a scheduler or a shell.
 #pragma once
 
 #include <cstdint>
@@ -11,45 +11,45 @@
 
 namespace trainctl {
 
-/// Bytes of memory; `limit` is the most that there can be, `free` what there is now.
+/// Memory [bytes]: `limit` is the greatest possible use, `free` is available now.
 struct FreeMemory {
   std::int64_t limit = 0;
   std::int64_t free = 0;
-  std::string of = "this machine";  // what limits it: else "cgroup /path"
+  std::string of = "this machine";  // the source of the limit: this machine or "cgroup /path"
 };
 
-/// The tightest of the machine and the memory controllers of this process (cgroup 2 and 1) under
-/// `root`, which is "/" except in tests. Nothing where the system does not tell.
+/// The tightest limit among the machine and the memory cgroups of this process (versions 2 and 1)
+/// under `root`, which is "/" except in tests. None if the system reports nothing.
 std::optional<FreeMemory> memory_room(const std::filesystem::path& root = "/");
 
 /// The processors that this process may run on, ascending.
 std::vector<int> allowed_processors();
-/// Cores that its cgroups' share of time amounts to, rounded up (cgroup 2 and 1); nothing without
-/// one.
+/// Cores that correspond to the cgroup's share of time, rounded up (cgroup 2 and 1); none if no
+/// cgroup limits them.
 std::optional<int> core_quota(const std::filesystem::path& root = "/");
-/// Cores that this process can use: no more than either.
+/// Cores that this process can use: the smaller of allowed processors and quota.
 int usable_cores(const std::filesystem::path& root = "/");
 
-/// Free bytes for this user on the file system of `path`, or of its nearest folder that exists.
+/// Free bytes for this user on the file system of `path`, or of its nearest existing parent.
 std::optional<std::int64_t> free_disk(const std::filesystem::path& path);
 
-/// Why this user cannot make files in `folder`, or in the nearest folder that exists, where it
-/// would be made; "": they can be made.
+/// The reason why this user cannot create files in `folder`, or in its nearest existing parent; ""
+/// if he can.
 std::string why_not_writable(const std::filesystem::path& folder);
 
 /// Bytes of address space that this process may have; nothing without a limit (ulimit -v).
 std::optional<std::int64_t> address_space_limit();
 
-/// Address space that the stack of one more thread takes.
+/// Bytes of address space for the stack of one more thread.
 std::int64_t thread_stack();
 /// The number of threads that this process can start in addition to its present ones, at most
 /// `wanted`.
 int startable_threads(int wanted);
 
-/// Files that this process may have open.
+/// The number of files that this process may have open.
 std::int64_t file_limit();
 
-/// Seconds until Slurm ends the job of this process (SLURM_JOB_END_TIME); nothing outside a job.
+/// Seconds until Slurm ends the job of this process (SLURM_JOB_END_TIME); none outside a job.
 std::optional<double> slurm_seconds_left();
 
 }  // namespace trainctl

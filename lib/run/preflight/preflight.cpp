@@ -20,12 +20,12 @@
 
 namespace trainctl {
 
-// The data section before a run: whether every file can be read, what it holds, and whether the
-// model's vocabulary has its tokens.
+// Checks the data section: whether every file can be read, its size, and whether the model's
+// vocabulary has its tokens.
 
 namespace {
 
-/// The finding of `look`, or the error that it throws, which is about `path`.
+/// The finding of `look`, or the error that it throws, with `path` as its key.
 template <class Look>
 Finding found(const std::string& what, const std::string& path, const Look& look) {
   try {
@@ -35,8 +35,8 @@ Finding found(const std::string& what, const std::string& path, const Look& look
   }
 }
 
-/// A suggestion for the name of a file that is not there: the nearest name in its folder, or where
-/// names are looked up.
+/// A suggestion for the name of a missing file: the nearest name in its folder, or in the current
+/// one.
 std::string help_for_missing(const std::filesystem::path& path) {
   std::error_code failure;
   const std::filesystem::path folder =
@@ -53,8 +53,8 @@ std::string help_for_missing(const std::filesystem::path& path) {
          "; write the full path";
 }
 
-/// Requires enough tokens for one sample where documents are joined. `most`: the tokens of a file,
-/// or the most that a text can have. Sources of weight 0 need none.
+/// Requires enough tokens for one sample if documents are joined. `most`: the number of tokens of a
+/// file, or its upper bound for a text. Sources of weight 0 are exempt.
 void require_sample(const PreflightInput& input, const std::string& what, std::int64_t most) {
   const DataConfig& data = input.read.config.data;
   const std::int64_t needed = input.plan.model.seq_length + 1;
@@ -66,11 +66,11 @@ void require_sample(const PreflightInput& input, const std::string& what, std::i
 }
 
 std::string text_line(const std::string& path, const PreflightInput& input) {
-  constexpr std::int64_t max_extra = 2;  // tokens of a file in addition to those of its bytes
+  constexpr std::int64_t max_extra = 2;  // tokens added to those of a file's bytes
   const std::vector<InputFile> files = list_inputs({path});
   std::int64_t bytes = 0;
   for (const InputFile& file : files) {
-    File::open_to_read(file.path);  // an Error names the one that this user may not read
+    File::open_to_read(file.path);  // throws an Error with the name of an unreadable file
     bytes += file.bytes;
   }
   const std::string text = path + ": text, " + format_grouped(std::ssize(files)) +
@@ -108,8 +108,8 @@ Finding check_tokenizer(const PreflightInput& input) {
   return finding;
 }
 
-/// One finding for the tokenizer, where text needs one, and one for each file of data.train and
-/// data.validation. Text is not tokenised for it.
+/// A finding for the tokenizer if there is text, and one for each file of data.train and
+/// data.validation. Text is not tokenised.
 std::vector<Finding> check_data(const PreflightInput& input) {
   const DataConfig& data = input.read.config.data;
   std::vector<Finding> findings;
@@ -141,19 +141,19 @@ std::string count_of(std::int64_t count, const std::string& noun) {
   return format_grouped(count) + " " + noun + (count == 1 ? "" : "s");
 }
 
-// A line of metrics.jsonl, and what event files have for it; rounded up.
+// Size of a line of metrics.jsonl, and of its copy in event files; rounded up.
 constexpr std::int64_t metrics_line_bytes = 512;
-constexpr std::int64_t load_bytes = 5;  // of each expert that a line tells about
+constexpr std::int64_t load_bytes = 5;  // for each expert's load in a line
 constexpr std::int64_t event_bytes = 512;
-// config.yaml, plan.json, measured.json and report.html, whose curves have at most 1,000 points;
-// the small files of a checkpoint; a rank's log.
+// Sizes of config.yaml, plan.json, measured.json and report.html together, whose curves have at
+// most 1,000 points; of the small files of a checkpoint; of a rank's log.
 constexpr std::int64_t reports_bytes = std::int64_t{1} << 20;
 constexpr std::int64_t manifest_bytes = std::int64_t{1} << 17;
 constexpr std::int64_t log_bytes = 4096;
 
-/// Bytes that the rest of the run writes in addition to weights and checkpoints.
+/// Bytes that the rest of the run writes, except weights and checkpoints.
 std::int64_t records_bytes(const Config& config, const Plan& plan) {
-  constexpr std::int64_t max_loads = 1024;  // of a line
+  constexpr std::int64_t max_loads = 1024;  // loads in a line
   const std::int64_t loads =
       plan.model.experts > 1 ? std::min(max_loads, plan.model.experts * plan.model.layers) : 0;
   std::int64_t line = metrics_line_bytes + load_bytes * loads;
@@ -162,13 +162,13 @@ std::int64_t records_bytes(const Config& config, const Plan& plan) {
   return steps * line + reports_bytes + log_bytes * plan.mesh.world_size();
 }
 
-/// Bytes that the run leaves on the disk: the weights, the checkpoints that are there at once, and
-/// the records.
+/// Bytes that the run needs on the disk: the weights, checkpoints that exist at the same time, and
+/// records.
 struct DiskNeed {
   std::int64_t records = 0;
   std::int64_t weights = 0;
-  std::int64_t checkpoint = 0;  // one
-  std::int64_t most = 0;        // of them
+  std::int64_t checkpoint = 0;  // bytes of one checkpoint
+  std::int64_t most = 0;        // number of checkpoints at the same time
 };
 
 DiskNeed disk_need(const Config& config, const Plan& plan) {
@@ -180,7 +180,7 @@ DiskNeed disk_need(const Config& config, const Plan& plan) {
   if (!during && !rule.at_end) return need;
   need.checkpoint = saved_bytes(plan, config.optimizer) + manifest_bytes;
   const std::int64_t all = 1 + (rule.every > 0 ? config.train.steps / rule.every : 0);
-  // One more while the oldest is not yet removed.
+  // The new checkpoint is written before the oldest one is removed.
   need.most = during && rule.keep > 0 ? std::min(all, rule.keep + 1) : all;
   if (rule.keep_best) ++need.most;
   return need;
@@ -208,7 +208,7 @@ Finding check_disk(const PreflightInput& input) {
   return {text, all > *free ? LogLevel::warning : LogLevel::info};
 }
 
-/// Errors for folders that the run must write to and cannot.
+/// Errors for folders to which the run must write but cannot.
 std::vector<Finding> check_folders(const PreflightInput& input) {
   const Config& config = input.read.config;
   const StrategyFileConfig& strategy = config.parallel.strategy_ckpt_config;
@@ -250,17 +250,17 @@ Finding check_memory(const PreflightInput& input) {
   return {text, planned > room->free ? LogLevel::warning : LogLevel::info};
 }
 
-/// Threads of a process: those that compute, and for each rank those that read data, save, keep the
-/// lease and look for hangs.
+/// The threads of a process: those that compute, and for each rank four more that read data, save,
+/// keep the lease and look for hangs.
 std::int64_t threads_of(const PreflightInput& input) {
   return input.ranks_in_process * (input.plan.threads_per_rank + std::int64_t{4});
 }
 
-// Memory that measurements of the machine at the start and the end of a run take (rates.h).
+// Memory for measurements of the machine's rates at the start and end of a run (rates.h).
 constexpr std::int64_t measured_bytes = std::int64_t{64} << 20;
 
-/// The address space that a shell allows one process. The program, its libraries and their threads
-/// already take a part of it.
+/// Checks the limit of the shell on a process's address space. The program, its libraries and their
+/// threads already use a part of it.
 std::optional<Finding> check_address_space(const PreflightInput& input) {
   const auto limit = address_space_limit();
   if (!limit) return std::nullopt;
@@ -275,15 +275,15 @@ std::optional<Finding> check_address_space(const PreflightInput& input) {
   return Finding{text, LogLevel::error, ExitCode::unavailable, "", "raise it with ulimit -v"};
 }
 
-/// Each rank has the device with its local rank, unless they are shared. Allowances alone stop no
-/// run.
+/// Checks the device of each rank, the one with its local rank unless devices are shared. Only
+/// tensors that do not fit stop a run; a lack of memory for libraries is a warning.
 std::optional<Finding> check_devices(const PreflightInput& input) {
   if (input.plan.device != DeviceKind::cuda) return std::nullopt;
   const MemoryEstimate& rank = input.plan.max_memory();
   try {
     const CudaModule& cuda = cuda_module();
     const int count = cuda.device_count();
-    const std::int64_t share = (input.ranks_here + count - 1) / count;  // ranks of a device
+    const std::int64_t share = (input.ranks_here + count - 1) / count;  // ranks per device
     const std::int64_t planned = share * rank.device();
     const std::int64_t least = planned - share * (rank.library + rank.communicators);
     if (cuda_device_of(input.ranks_here - 1, shares(input.plan.share_devices)) < 0) {
@@ -319,8 +319,7 @@ Finding check_files(const PreflightInput& input) {
   const Config& config = input.read.config;
   const auto sources =
       static_cast<std::int64_t>(config.data.train.size()) + (config.data.validation.path ? 1 : 0);
-  // Each token file takes two, twice that where a part of it is for validation; the wire takes
-  // more.
+  // A token file needs two descriptors, four if a part of it is for validation; MPI needs more.
   const std::int64_t needed = 64 + input.ranks_in_process * (4 * sources + 8);
   const std::int64_t limit = file_limit();
   const std::string text =
@@ -331,7 +330,7 @@ Finding check_files(const PreflightInput& input) {
 
 std::optional<Finding> check_shared_memory(const PreflightInput& input) {
   if (!input.over_mpi || input.ranks_here < 2) return std::nullopt;
-  constexpr std::int64_t per_rank = std::int64_t{8} << 20;  // what MPI libraries map for messages
+  constexpr std::int64_t per_rank = std::int64_t{8} << 20;  // mapped by MPI libraries for messages
   const auto free = free_disk("/dev/shm");
   const std::int64_t needed = input.ranks_here * per_rank;
   if (!free) return std::nullopt;
@@ -340,7 +339,7 @@ std::optional<Finding> check_shared_memory(const PreflightInput& input) {
   return Finding{text, needed > *free ? LogLevel::warning : LogLevel::info};
 }
 
-constexpr std::int64_t max_tried = 4096;  // threads, which takes a tenth of a second
+constexpr std::int64_t max_tried = 4096;  // most threads to start, in about a tenth of a second
 
 Finding check_threads(const PreflightInput& input) {
   const std::int64_t threads = std::int64_t{input.ranks_here} * input.plan.threads_per_rank;

@@ -1,5 +1,5 @@
-// Checks of a run before its first step: each finding is one line, and all errors are found
-// together. Nothing is changed.
+// Checks of a run before its first step. All errors are found together, one line each; nothing is
+// changed.
 #pragma once
 
 #include <filesystem>
@@ -14,32 +14,32 @@
 namespace trainctl {
 
 struct Finding {
-  std::string text;  // "memory: 1.2 GiB planned for 2 ranks, 14.0 GiB free"
+  std::string text;  // such as "memory: 1.2 GiB planned for 2 ranks, 14.0 GiB free"
   LogLevel level = LogLevel::info;
-  ExitCode code = ExitCode::ok;  // of an error
-  std::string path{};            // the key that an error is about; may be empty
-  std::string help{};            // what to do about an error; may be empty
+  ExitCode code = ExitCode::ok;  // exit code of an error
+  std::string path{};            // configuration key of an error; may be empty
+  std::string help{};            // remedy for an error; may be empty
 };
 
 struct PreflightInput {
   const ReadResult& read;
   const Plan& plan;
-  std::filesystem::path directory;  // of the run
-  int ranks_here = 1;               // on this machine
-  std::int64_t cores = 1;           // that they can use
+  std::filesystem::path directory;  // directory of the run
+  int ranks_here = 1;               // ranks on this machine
+  std::int64_t cores = 1;           // cores available to these ranks
   int ranks_in_process = 1;
   bool over_mpi = false;
-  bool whole_data = false;  // read token files to their end, to see that the vocabulary holds them
+  bool whole_data = false;  // check all tokens of token files against the vocabulary
 };
 
-/// Data and its vocabulary, folders, disk, memory, address space, CUDA devices and their memory,
-/// open files, shared memory, threads, and the time that a Slurm job has left, in this order; what
-/// does not apply has no line.
+/// Checks data and vocabulary, folders, disk, memory, address space, CUDA devices and their memory,
+/// open files, shared memory, threads, and the remaining time of a Slurm job, in this order. A
+/// check that does not apply gives no line.
 std::vector<Finding> preflight(const PreflightInput& input);
 
-/// Shows each as a message. Errors come last, after `refusal` ("the run does not start") and their
-/// number, each with the place of its key in `sources` and its help. Returns the code of the first
-/// error, or ok.
+/// Shows each finding as a message. Errors come last, after a line with `refusal` ("the run does
+/// not start") and their number, each with the place of its key in `sources` and its help. Returns
+/// the code of the first error, or ok.
 ExitCode tell_findings(const std::string& refusal, const SourceMap& sources,
                        const std::vector<Finding>& findings);
 

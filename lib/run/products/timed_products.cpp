@@ -103,7 +103,7 @@ AlgorithmTable table_of(const Json& whole, const std::string& where) {
   return table;
 }
 
-/// The text of the file. It ends with a hash of its own content.
+/// The text of the file, which ends with a hash of its content.
 std::string table_text(const AlgorithmTable& table) {
   Json algorithms = Json::array();
   for (const ProductAlgorithm& one : table.algorithms) algorithms.push_back(json_of(one));
@@ -131,7 +131,7 @@ std::string ProductSite::to_string() const {
   return "cuBLASLt " + std::to_string(library) + " on " + device;
 }
 
-// Ranks tell the products that they noted to the rank that times.
+// The members of products that ranks send to rank 0, which times them.
 constexpr auto members_of(const ProductKey*) {
   using Key = ProductKey;
   return std::tuple(&Key::m, &Key::n, &Key::k, &Key::transpose_a, &Key::transpose_b,
@@ -160,7 +160,7 @@ ProductSite own_site(const World& world, bool share) {
                     std::to_string(found.multiprocessors) + " multiprocessors"};
 }
 
-/// Whether the algorithms of one are those of all; else says so.
+/// Whether all ranks have the same site; if not, logs the difference.
 bool are_equal(const std::vector<std::string>& sites) {
   for (std::size_t rank = 1; rank < sites.size(); ++rank) {
     if (sites[rank] == sites[0]) continue;
@@ -171,7 +171,7 @@ bool are_equal(const std::vector<std::string>& sites) {
   return true;
 }
 
-/// Random values below 1 as bf16, in pairs as fp32 and alone as fp16: zeros are multiplied faster.
+/// Random values, as bf16 below 1, in pairs as fp32, alone as fp16: zeros are multiplied faster.
 void fill(const Tensor& operands) {
   const Slab pattern(DeviceKind::cpu, {{"words", Shape{pattern_bytes}, DType::u8}});
   const Tensor words = pattern.at("words");
@@ -187,7 +187,7 @@ void fill(const Tensor& operands) {
   }
 }
 
-/// Says how far it is: after a second, and then ever more seldom.
+/// Logs the progress: after one second, then at doubling intervals.
 class Notices {
  public:
   explicit Notices(std::size_t all) : all_(all) {}
@@ -239,7 +239,7 @@ void TimedProducts::time(const OpContext& context, const fs::path& run, const Fe
   agree(calls.empty() ? "" : timed(context, calls), run, fence);
 }
 
-/// Takes rank 0's text, unless it is empty.
+/// All ranks use rank 0's text, unless it is empty.
 void TimedProducts::agree(std::string text, const fs::path& run, const Fence& fence) {
   broadcast(everyone_, text);
   if (text.empty()) return;
@@ -249,14 +249,14 @@ void TimedProducts::agree(std::string text, const fs::path& run, const Fence& fe
   if (!first() || run.empty()) return;
   try {
     write_whole_file(run / saved_products_name, text_, fence);
-  } catch (const Error& error) {  // checkpoints have it too
+  } catch (const Error& error) {  // checkpoints store the text as well
     if (error.code() == ExitCode::taken) throw;
     log_warning(error.what());
   }
 }
 
-/// On rank 0, the text of a file whose algorithms are of this library and device; empty without
-/// one.
+/// On rank 0, the text of a file with algorithms for this library and device; empty if there is
+/// none.
 std::string TimedProducts::stored(const fs::path& file) const {
   if (kind_of_file(file) == FileKind::none) {
     log_info(file.string() + " is not there" + again);
@@ -280,7 +280,7 @@ std::string TimedProducts::stored(const fs::path& file) const {
   return "";
 }
 
-/// On rank 0, the table with the algorithms that it lacked; empty where those could not be timed.
+/// On rank 0, the text of the table with the missing algorithms added; empty if timing failed.
 std::string TimedProducts::timed(const OpContext& context, const Calls& calls) const {
   const CudaProducts& products = cuda_products();
   std::int64_t bytes = 0;

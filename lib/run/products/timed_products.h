@@ -1,7 +1,7 @@
-// parallel.product_algorithms: timed. Rank 0 times the products of all ranks once, after the first
-// step of a run. Every rank computes them by the algorithms that it found, as do sessions that
-// resume the run: product_algorithms.json is in its directory and its checkpoints
-// (docs/checkpoints.md).
+// parallel.product_algorithms: timed. After the first step of a run, rank 0 once times the
+// algorithms for the matrix products of all ranks. Every rank then uses the fastest ones, and so do
+// sessions that resume the run: product_algorithms.json is in the directory of the run and in its
+// checkpoints (docs/checkpoints.md).
 #pragma once
 
 #include <filesystem>
@@ -17,31 +17,32 @@
 
 namespace trainctl {
 
-/// Whose algorithms they are: another library or device may not have them, or not as the fastest.
+/// The library and device on which algorithms were timed; on others they may be missing or slower.
 struct ProductSite {
   std::int64_t library = 0;  // CudaProducts::version
-  std::string device;        // name, compute capability and multiprocessors
+  std::string device;        // its name, compute capability and multiprocessors
   std::string to_string() const;
   friend bool operator==(const ProductSite&, const ProductSite&) = default;
 };
 
 class TimedProducts {
  public:
-  /// Rank 0's configuration holds for all. On the CPU nothing is ever timed. Collective, as are
-  /// load() and time().
+  /// The setting of rank 0's configuration applies to all ranks. Nothing is timed on the CPU.
+  /// Collective, as are load() and time().
   TimedProducts(const Config& config, const Plan& plan, const World& world, Group& everyone);
 
-  /// Takes what is stored with the checkpoint. If that is damaged, or of another library or device,
-  /// a warning says so, and time() does all again. `run`: the directory of the run.
+  /// Uses the algorithms stored with the checkpoint. If the file is damaged, or is for another
+  /// library or device, a warning is logged, and time() times all products. `run`: the directory of
+  /// the run.
   void load(const std::filesystem::path& checkpoint, const std::filesystem::path& run,
             const Fence& fence);
-  /// Before a step whose products are timed.
+  /// Starts to note matrix products, before a step whose products are timed.
   void note();
-  /// After it: times those of any rank that have no stored algorithm, on memory that is allocated
-  /// for this. Where there is not enough of it a warning says so, and proposals stay. `run`: the
-  /// directory that gets their file; empty: none.
+  /// After that step, times the noted products of all ranks that have no stored algorithm, in
+  /// memory allocated for this. If memory is short, logs a warning and keeps the library's
+  /// proposals. Writes the file to the directory `run` unless that is empty.
   void time(const OpContext& context, const std::filesystem::path& run, const Fence& fence);
-  /// product_algorithms.json, as checkpoints store it, or empty.
+  /// The text of product_algorithms.json, as checkpoints store it; may be empty.
   const std::string& text() const { return text_; }
 
  private:

@@ -21,7 +21,7 @@ struct Pages {
   std::int64_t resident = 0;
 };
 
-// A file that is short to read: this is asked after each step.
+// statm is a short file: it is read after each step.
 Pages pages_now() {
   std::ifstream file("/proc/self/statm");
   Pages pages;
@@ -41,7 +41,7 @@ std::optional<std::int64_t> bytes_in(const std::filesystem::path& file, const st
   return std::nullopt;
 }
 
-// getrusage would also count what the process was before exec.
+// getrusage would also count the memory of this process before exec.
 std::int64_t peak_resident_bytes() { return bytes_in("/proc/self/status", "VmHWM:").value_or(0); }
 
 std::int64_t resident_bytes() { return pages_now().resident * ::sysconf(_SC_PAGESIZE); }
@@ -62,7 +62,7 @@ StepRecords::StepRecords(const std::filesystem::path& directory, ProductPeak pea
 
 void StepRecords::add_val_loss(std::int64_t step, double val_loss) {
   trainctl::add_val_loss(path_, step, val_loss, fence_);
-  metrics_.emplace(path_, fence_);  // it is another file now
+  metrics_.emplace(path_, fence_);  // add_val_loss has replaced the file
 }
 
 StepNotes StepRecords::write(const StepReport& report, const Trace& trace,
@@ -166,7 +166,7 @@ std::vector<std::string> ledger_table(const std::vector<Ledger>& planned,
   };
   for (const LedgerEntry& entry : ledger_entries) {
     const bool nothing = plan.*entry.seconds <= 0 && mean.*entry.seconds <= 0;
-    if (nothing) continue;  // this layout has no such communication
+    if (nothing) continue;  // the layout has no such communication
     add(std::string(entry.text), plan.*entry.seconds, mean.*entry.seconds,
         range_of(measured, entry));
   }
@@ -176,7 +176,7 @@ std::vector<std::string> ledger_table(const std::vector<Ledger>& planned,
 
 std::string differences_text(const Ledger& planned, const Ledger& measured) {
   constexpr std::size_t most = 3;
-  constexpr double least = 0.01;  // of the step
+  constexpr double least = 0.01;  // share of the step
   const double step = measured.total();
   std::vector<std::pair<double, std::string>> kinds;
   for (const LedgerEntry& entry : ledger_entries) {

@@ -1,5 +1,5 @@
-// Records of each step: the memory of this process, the peak that MFU refers to, the lines of rank
-// 0, timers, the ledger as text.
+// Records of each step: memory of this process, the peak rate that MFU refers to, the line that
+// rank 0 writes, timers, and the ledger as text.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,23 @@ namespace trainctl {
 
 /// The bytes of a line "VmHWM:   1234 kB" of a file in /proc; nothing without such a line.
 std::optional<std::int64_t> bytes_in(const std::filesystem::path& file, const std::string& key);
-/// The peak resident memory of this process (VmHWM), in bytes; 0 if the system does not report it.
+/// The peak resident memory of this process (VmHWM) [bytes]; 0 if the system does not report it.
 std::int64_t peak_resident_bytes();
-/// The resident memory of this process now, in bytes; 0 as above.
+/// The present resident memory of this process [bytes]; 0 if unknown.
 std::int64_t resident_bytes();
-/// The address space of this process now, in bytes; 0 as above.
+/// The present address space of this process [bytes]; 0 if unknown.
 std::int64_t virtual_bytes();
-/// The memory that this machine can still allocate, or 0 if it does not report it.
+/// The memory that this machine can still allocate [bytes]; 0 if unknown.
 std::int64_t available_bytes();
 
 /// The denominator of MFU: the best rate of matrix products known so far, on all ranks.
 class ProductPeak {
  public:
-  /// FLOP/s of all ranks, and where the number is from.
+  /// `flops` is the rate of all ranks together [FLOP/s], `source` tells how it was found.
   ProductPeak(double flops, std::string source) : flops_(flops), source_(std::move(source)) {}
 
-  /// The share of the peak that a step reached, at most 1: a step that is faster than the peak is
-  /// the peak from then on.
+  /// The share of the peak that a step reached, at most 1: the rate of a faster step becomes the
+  /// new peak.
   double mfu(double flops_per_second, std::int64_t step) {
     if (flops_per_second > flops_) {
       flops_ = flops_per_second;
@@ -43,7 +43,7 @@ class ProductPeak {
     return flops_ > 0 ? flops_per_second / flops_ : 0;
   }
   double flops() const { return flops_; }
-  /// "cluster.matmul_flops", "square products measured at the start" or "step 12 of this session"
+  /// "cluster.matmul_flops", "square products measured at the start" or "step 12 of this session".
   const std::string& source() const { return source_; }
 
  private:
@@ -53,20 +53,20 @@ class ProductPeak {
 
 // The line that rank 0 writes after each step.
 
-/// The system's clock, as the lines have it.
+/// The time of the system's clock, as written in the lines.
 double seconds_since_1970();
 
 class StepRecords {
  public:
-  /// `fence`: that of the run's directory. Throws Error{io}.
+  /// `fence` is that of the run's directory. Throws Error{io}.
   StepRecords(const std::filesystem::path& directory, ProductPeak peak, const Fence& fence);
 
-  /// The last step of `trace`, with `timers` if they are reported now. Returns the values that it
-  /// adds to the report.
+  /// Writes the line of the last step of `trace`, with `timers` if they are reported now. Returns
+  /// the values that it added to the report.
   StepNotes write(const StepReport& report, const Trace& trace, std::span<const TimerRange> timers);
-  /// See MetricsFile.
+  /// Writes a last line: see MetricsFile::write_end.
   void write_end(const std::string& end, const std::string& reason);
-  /// The validation loss of a step that has its line. Throws Error{io}.
+  /// Adds the validation loss to the line of a step that was already written. Throws Error{io}.
   void add_val_loss(std::int64_t step, double val_loss);
   /// Brings all lines to stable storage. Throws Error{io}.
   void sync() { metrics_->sync(); }
@@ -76,48 +76,48 @@ class StepRecords {
   std::filesystem::path path_;
   const Fence& fence_;
   ProductPeak peak_;
-  std::string told_source_;             // of the peak, in the file
-  std::optional<MetricsFile> metrics_;  // replaced by add_val_loss
+  std::string told_source_;             // source of the peak, as last written to the file
+  std::optional<MetricsFile> metrics_;  // reopened by add_val_loss
 };
 
-// hooks.timers in a run: what the ranks spent in each phase, every log.every steps.
+// hooks.timers in a run: the time that the ranks spent in each phase, every log.every steps.
 
 class TimerReports {
  public:
   explicit TimerReports(const Config& config);
 
-  /// Adds the last step of `trace`, which is step number `step` of the run. After every
-  /// log.every-th step and the last one of the session, the means since the report before; else
-  /// empty. Collective over `everyone` where it is not.
+  /// Adds the last step of `trace`, which is step `step` of the run. After every log.every-th step
+  /// and after the last one of the session, returns the means since the previous report; else
+  /// returns nothing. Collective over `everyone` when it returns means.
   std::vector<TimerRange> after_step(const Trace& trace, std::int64_t step, bool last,
                                      Group& everyone);
-  /// Lines for people about what was reported last.
+  /// Lines for people about the last report.
   std::vector<std::string> lines(const std::vector<TimerRange>& timers) const;
 
  private:
   bool on_;
   std::int64_t every_;
   TimerSums sums_;
-  std::int64_t first_ = 0;  // steps of the last report
+  std::int64_t first_ = 0;  // first and last step of the last report
   std::int64_t last_ = 0;
 };
 
 // The ledgers of the ranks as text: a table on stderr and members of measured.json.
 
-/// One object with a member for each entry.
+/// Adds an object named `key` with a member for each entry of the ledger.
 void add_ledger(const char* key, const Ledger& ledger, JsonText& json);
 
-/// The mean of some ledgers, of which there is at least one.
+/// The mean of at least one ledger.
 Ledger mean_of(const std::vector<Ledger>& ledgers);
 
-/// Lines for people: planned and measured seconds as means over the ranks, and the least and the
-/// most that a rank measured. `planned` has one ledger per rank. `step`: as the run
-/// counts.
+/// A table for people: planned and measured seconds as means over the ranks, and the least and
+/// greatest values that a rank measured. `planned` has one ledger per rank; `step` is the number of
+/// the step in the run.
 std::vector<std::string> ledger_table(const std::vector<Ledger>& planned,
                                       const MeasuredLedgers& measured, std::int64_t step);
 
-/// "step 1.00 s, planned 0.90 s (-10 %); products +0.08 s, bubble +0.02 s": the three kinds that
-/// differ most, measured less planned, and only what is at least a hundredth of the step.
+/// A line such as "step 1.00 s, planned 0.90 s (-10 %); products +0.08 s, bubble +0.02 s": the
+/// three entries that differ most (measured minus planned), by at least a hundredth of the step.
 std::string differences_text(const Ledger& planned, const Ledger& measured);
 
 }  // namespace trainctl

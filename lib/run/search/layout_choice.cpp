@@ -26,7 +26,7 @@ constexpr const char* splits_section = "parallel.operator_splits.";
 constexpr const char* text_key = "text of load_file";
 constexpr const char* device_key = "figures of cluster.device";
 
-/// The keys that decide the answer of a rule.
+/// The keys that decide the answer of a rule-based search.
 constexpr std::string_view keys_read[] = {"model.family",
                                           "model.num_layers",
                                           "model.hidden_size",
@@ -58,7 +58,7 @@ constexpr std::string_view keys_read[] = {"model.family",
                                           "parallel.pipeline.layout",
                                           "parallel.pipeline.offset"};
 
-/// The sections that dynamic_programming reads in addition, as they decide seconds and bytes.
+/// The sections that dynamic_programming also reads, since they affect seconds and bytes.
 constexpr std::string_view sections_priced[] = {"model.",     "moe.",     "precision.",
                                                 "optimizer.", "hooks.",   "recompute.",
                                                 "offload.",   "cluster.", "parallel."};
@@ -66,7 +66,7 @@ constexpr std::string_view keys_of_a_rank[] = {
     "parallel.global_rank", "parallel.device_num", "parallel.threads_per_rank",
     "parallel.strategy_ckpt_config.save_file", "parallel.group_ckpt_save_file"};
 
-/// The keys of other sections that add an exchange to a step, or memory to a rank.
+/// Keys of other sections that add communication to a step, or memory to a rank.
 constexpr std::string_view keys_priced[] = {
     "checkpoint.asynchronous", "data.eod_mask_loss",        "data.packing",
     "data.prefetch",           "data.reset_attention_mask", "log.max_attention_logit",
@@ -91,7 +91,7 @@ std::string text_of_file(const fs::path& path) {
 
 using Values = std::vector<std::pair<std::string, std::string>>;
 
-/// The values that a search reads, before it changes the configuration.
+/// The values that a search reads, before the configuration is changed.
 Values values_read(const ReadResult& read) {
   Values values;
   for (auto& [path, value] : config_values(read.config)) {
@@ -148,7 +148,7 @@ std::string layout_text(const SearchReport& report, std::int64_t world, const Va
   return text + "digest: " + hex_text(fnv1a(text)) + "\n";
 }
 
-/// A layout.yaml, as it lies there or as another rank has it.
+/// Reads a layout.yaml, from the file or from another rank.
 class PlacementFileReader {
  public:
   PlacementFileReader(std::string path, std::string text, Diagnostics& diagnostics)
@@ -161,14 +161,14 @@ class PlacementFileReader {
       root_ = parse_yaml(tree_, normal, source, found);
   }
 
-  /// Whether the file is as it was written.
+  /// Whether the file is unchanged since it was written.
   bool is_whole() const {
     const std::size_t at = text_.rfind("digest: ");
     if (root_ < 0 || at == std::string::npos) return false;
     return text_.substr(at) == "digest: " + hex_text(fnv1a(text_.substr(0, at))) + "\n";
   }
 
-  /// "" where there is none.
+  /// The value of a key; "" if the file lacks it.
   std::string value(const char* section, const std::string& key) const {
     const YamlEntry* entry = find(section, key);
     return entry == nullptr ? "" : tree_.node(entry->value).scalar;
@@ -202,7 +202,7 @@ class PlacementFileReader {
   int root_ = -1;
 };
 
-/// Whether every value that the search read is the same now.
+/// Whether every value that the search read is unchanged.
 bool is_fresh(PlacementFileReader& file, const Values& values) {
   if (!file.is_whole()) {
     file.refuse("the file was changed after the search wrote it: its digest is another",
@@ -244,13 +244,13 @@ std::optional<SearchReport> report_in(const PlacementFileReader& file, const Rea
   return report;
 }
 
-/// Without context parallelism.
+/// The number of ranks of a stage without context parallelism.
 std::int64_t ranks_of_a_stage(const ParallelConfig& parallel, const Site& site) {
   return site.world_size /
          std::max<std::int64_t>(1, parallel.pipeline_stages * parallel.context_parallel);
 }
 
-/// The layout.yaml of the run that this one may go on with, or "".
+/// The layout.yaml of the run that this run may continue, or "".
 std::string earlier_file(const OutputConfig& output, bool again) {
   if (again || output.overwrite || output.dir.find('{') != std::string::npos) return "";
   const fs::path path = fs::path(output.dir) / layout_file_name;

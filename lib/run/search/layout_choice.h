@@ -1,5 +1,5 @@
-// The layout of auto_parallel on the way to a plan: the layout that a run found before is in
-// layout.yaml of its directory, and a resumed run takes it (docs/auto-parallel.md).
+// The layout of auto_parallel before a plan is made: a run stores the layout found in layout.yaml
+// of its directory, and a resumed run uses it (docs/auto-parallel.md).
 #pragma once
 
 #include <optional>
@@ -13,24 +13,24 @@ namespace trainctl {
 inline constexpr const char* layout_file_name = "layout.yaml";
 
 struct ChosenStrategy {
-  std::optional<SearchReport> report;  // nullopt: nothing was searched
-  std::string taken_from;  // the layout.yaml that the answer came from; empty: it was searched
-  std::string file;        // what layout.yaml is to hold
+  std::optional<SearchReport> report;  // nullopt without a search result
+  std::string taken_from;  // path of the layout.yaml used; empty if the layout was searched
+  std::string file;        // contents for layout.yaml
 };
 
-/// How the answer of auto_parallel is come by.
+/// How to obtain the answer of auto_parallel.
 struct StrategyRequest {
-  bool again = false;  // although the run's directory has the answer of an earlier search
+  bool again = false;  // search even if the run's directory has an earlier answer
   /// The answer that another rank has found, ChosenStrategy::file. Empty: this rank looks for it.
   std::string answer{};
-  ChosenStrategy* choice = nullptr;  // becomes what was chosen
+  ChosenStrategy* choice = nullptr;  // receives the chosen layout
 };
 
-/// With auto_parallel replaces the keys that the search answers: by the answer of another rank, by
-/// the layout.yaml in output.dir where there is one and it is not to be searched again, else by
-/// `search`. Adds "layout-stale" where that file was edited, or where a value that the search read
-/// is another now. For another world size it searches, with a note. Another rank's answer is taken
-/// as it is: ranks with other files make plans with other hashes.
+/// With auto_parallel, replaces the searched keys by an answer: that of another rank, that of
+/// layout.yaml in output.dir, if there is one and it may be used, or the result of `search`.
+/// Reports "layout-stale" if that file was edited, or if a value that the search read has changed.
+/// Searches, with a note, if the world size has changed. Another rank's answer is not checked:
+/// ranks with other files get plans with other hashes.
 ChosenStrategy choose_layout(ReadResult& read, const Site& site, const StrategySearcher& search,
                              const StrategyRequest& request);
 

@@ -8,7 +8,7 @@ namespace trainctl {
 void prepare_with_one_answer(Group& everyone, const char* what, bool searches,
                              StrategyRequest& layout, const std::function<void()>& prepare) {
   const bool first = everyone.rank() == 0;
-  // Rank 0 decides, so that ranks whose files differ do not wait for each other.
+  // Rank 0 decides, so that ranks with different files do not wait for each other.
   if (!gather_all(everyone, searches).front()) {
     return while_others_wait(everyone, what, true, prepare);
   }

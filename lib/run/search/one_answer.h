@@ -1,4 +1,4 @@
-// The ranks of a run take the layout that one of them has found.
+// All ranks of a run use the layout that rank 0 has found.
 #pragma once
 
 #include <functional>
@@ -8,10 +8,10 @@
 
 namespace trainctl {
 
-/// Calls `prepare` on every rank: on all at once, or, where rank 0 `searches`, there first, and on
-/// the others with its answer in `layout`, which must have a `choice`. Each may take longer than
-/// the others may wait; `what`: the configuration's name. If one throws, every rank does.
-/// Collective.
+/// Calls `prepare` on every rank. If rank 0 `searches`, it goes first, and the other ranks get its
+/// answer in `layout`, which must have a `choice`; otherwise all ranks call it at once. Waiting
+/// ranks have no deadline. `what`: name of the configuration. If `prepare` throws on one rank,
+/// every rank throws. Collective.
 void prepare_with_one_answer(Group& everyone, const char* what, bool searches,
                              StrategyRequest& layout, const std::function<void()>& prepare);
 

@@ -22,7 +22,7 @@ constexpr std::array<std::uint32_t, 256> crc_table = [] {
   return table;
 }();
 
-/// Little-endian.
+/// Appends a number in little-endian order.
 template <class Number>
 void append_fixed(Number number, std::string& bytes) {
   for (std::size_t i = 0; i < sizeof number; ++i) {
@@ -41,7 +41,7 @@ void append_record(std::string_view data, std::string& bytes) {
   append_fixed(masked(crc32c(data)), bytes);
 }
 
-// The wire format of protobuf: a key (number of the field, kind of its value), then the value.
+// Types of values in protobuf's wire format: a field is a key (field number and type) and a value.
 enum class Wire : std::uint8_t { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
 
 void append_varint(std::uint64_t value, std::string& bytes) {
@@ -57,7 +57,7 @@ void append_bytes(unsigned field, std::string_view value, std::string& bytes) {
   bytes += value;
 }
 
-/// The fields that every Event has: wall_time, and step where it is not 0.
+/// The fields that every Event has: wall_time, and step unless it is 0.
 std::string event(double time, std::int64_t step) {
   std::string bytes;
   append_key(1, Wire::fixed64, bytes);
@@ -69,7 +69,7 @@ std::string event(double time, std::int64_t step) {
   return bytes;
 }
 
-/// Summary.Value: tag and simple_value.
+/// A message Summary.Value with tag and simple_value.
 std::string summary_value(const Scalar& scalar) {
   std::string bytes;
   append_bytes(1, scalar.tag, bytes);
@@ -130,7 +130,7 @@ void EventLog::update() {
     append_file_version(added.times.front(), bytes);
   }
   append_events(added, bytes);
-  // Opened each time: `trainctl report` may have replaced it.
+  // The file is opened each time, since `trainctl report` may have replaced it.
   File::open_to_append(path_).append_whole(bytes);
 }
 

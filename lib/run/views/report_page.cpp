@@ -14,7 +14,7 @@
 
 namespace trainctl {
 
-// Texts of this folder (lib/embed.cmake).
+// Files of this folder, embedded by lib/embed.cmake.
 std::string_view embedded_report_css();
 std::string_view embedded_report_js();    // curves and comparisons
 std::string_view embedded_loads_js();     // a map of the experts' loads
@@ -25,9 +25,9 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t max_points = 1000;
-constexpr std::size_t max_columns = 160;  // of a map of loads
+constexpr std::size_t max_columns = 160;  // in a map of the experts' loads
 constexpr std::size_t max_cells = 40'000;
-constexpr int digits = 5;  // of a point: more cannot be seen
+constexpr int digits = 5;  // significant digits of a point; more cannot be seen
 
 json rounded(double value) {
   if (!std::isfinite(value)) return {};
@@ -40,7 +40,7 @@ json rounded(double value) {
   return back;
 }
 
-/// One point for each group of neighbouring steps: the mean of the values that are there.
+/// A point for each group of `together` neighbouring steps: the mean of their finite values.
 json points_of(const std::vector<double>& values, std::size_t together) {
   json points = json::array();
   for (std::size_t begin = 0; begin < values.size(); begin += together) {
@@ -103,7 +103,7 @@ json last_values(const RunFiles& run) {
   return last;
 }
 
-/// Planned and measured calls and bytes of all ranks by kind: the first word of a row's group.
+/// Planned and measured calls and bytes of all ranks by kind, the first word of a group's name.
 json traffic_of(const json& ranks) {
   struct Sums {
     std::array<double, 4> values{};  // planned calls and bytes, measured calls and bytes
@@ -130,7 +130,7 @@ json traffic_of(const json& ranks) {
   return rows;
 }
 
-/// The memory of the rank that took most: [[category, planned, measured], ...].
+/// The memory of the rank that used most: [[category, planned, measured], ...].
 json memory_of(const json& ranks) {
   json shown;
   double most = -1;
@@ -148,7 +148,7 @@ json memory_of(const json& ranks) {
   return shown;
 }
 
-/// measured.json with its ranks added up; null where it is not as this program writes it.
+/// measured.json with the sums over its ranks; null if it has another form than this program's.
 json measured_of(const RunFiles& run) {
   if (run.measured.empty()) return {};
   try {

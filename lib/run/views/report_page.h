@@ -8,10 +8,10 @@
 
 namespace trainctl {
 
-/// Curves of all runs over each other, the loads of their experts, what each run took, its step
-/// as planned and as measured (time, memory, communication by kind), the time line of a step, the
-/// configuration values in which the runs differ, and results against them. Of each curve, at most
-/// 1000 points are kept: means over neighbouring steps. `now`: seconds since 1970.
+/// The page: curves of all runs in common charts, the loads of their experts, resources of each
+/// run, its step as planned and as measured (time, memory, communication by kind), the time line of
+/// a step, the configuration values in which the runs differ, and results against these values. A
+/// curve has at most 1000 points, means over neighbouring steps. `now`: seconds since 1970.
 std::string report_page(const std::vector<RunFiles>& runs, double now);
 
 }  // namespace trainctl

@@ -49,7 +49,7 @@ void add_peak(const json& line, RunFiles& run) {
   if (flops != peak->end() && flops->is_number()) run.mfu_flops = flops->get<double>();
 }
 
-/// Lines whose experts are of other numbers than those before are left out.
+/// Skips lines whose numbers of layers or experts differ from the first line's.
 void add_loads(const json& lists, RunFiles& run) {
   if (!lists.is_array() || lists.empty() || !lists[0].is_array()) return;
   ExpertLoads& loads = run.loads;
@@ -103,7 +103,7 @@ std::string text_of(const fs::path& path) {
   return text.str();
 }
 
-/// Steps of a run whose length is in tokens or epochs; 0 where plan.json does not say.
+/// The number of steps from plan.json, for a run with train.tokens or train.epochs; 0 if unknown.
 std::int64_t planned_steps(const fs::path& directory) {
   const auto plan = nlohmann::json::parse(text_of(directory / "plan.json"), nullptr, false);
   const bool known =
@@ -119,7 +119,7 @@ void read_config_values(RunFiles& run) {
         read.config.train.steps > 0 ? read.config.train.steps : planned_steps(run.directory);
     for (const auto& [path, value] : config_values(read.config)) run.config[path] = value;
   } catch (const Error&) {
-    run.steps = 0;  // removed or unreadable since
+    run.steps = 0;  // config.yaml has been removed or cannot be read
   }
 }
 
@@ -212,7 +212,7 @@ namespace {
 
 constexpr std::size_t recent_lines = 100;
 constexpr double min_silence = 30;    // seconds
-constexpr double silence_factor = 3;  // over the longest recent time between two lines
+constexpr double silence_factor = 3;  // multiple of the longest recent time between two lines
 
 std::size_t first_recent(const RunFiles& run) {
   return run.times.size() > recent_lines ? run.times.size() - recent_lines : 0;
@@ -226,7 +226,7 @@ double longest_gap(const RunFiles& run) {
   return longest;
 }
 
-/// The text of the last line "DATE TIME error TEXT"; empty if there is none.
+/// The text of the last log line "DATE TIME error TEXT"; empty if there is none.
 std::string last_error(const RunFiles& run) {
   std::ifstream log(run.directory / "rank-0.log");
   std::string found;

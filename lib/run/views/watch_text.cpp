@@ -18,7 +18,7 @@ namespace {
 constexpr std::array<const char*, 9> eighths{" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 constexpr int scale_width = 9;
 
-/// Means over equal shares of the values; NaN where a share has no finite one.
+/// Means over equal shares of the values; NaN where a share has no finite value.
 std::vector<double> columns_of(const std::vector<double>& values, int most) {
   const auto count = std::min(values.size(), static_cast<std::size_t>(std::max(1, most)));
   std::vector<double> columns;
@@ -36,8 +36,8 @@ std::vector<double> columns_of(const std::vector<double>& values, int most) {
   return columns;
 }
 
-/// The character of one cell of a bar that is `level` eighths of a line high; `line` counts from
-/// the bottom.
+/// The character of a bar's cell in line `line` from the bottom; the bar is `level` eighths of a
+/// line high.
 const char* cell_of(int level, int line, bool utf8) {
   const int filled = std::clamp(level - 8 * line, 0, 8);
   if (utf8) return eighths[static_cast<std::size_t>(filled)];
@@ -86,7 +86,7 @@ std::string number(const char* format, double value) {
   return std::isfinite(value) ? printed(format, value) : "-";
 }
 
-/// The time that is left. A run that has ended or hangs has none.
+/// The time until the last step; empty for a run that has ended or hangs.
 std::string eta_text(const RunFiles& run, double now) {
   if (state_of(run, now).kind != RunState::Kind::running) return "";
   const std::int64_t left = run.steps - run.last_step();
@@ -110,7 +110,7 @@ std::string head_line(const RunFiles& run, const WatchSpace& space, double now) 
   const std::string name = run.directory.string();
   const auto room = static_cast<std::size_t>(std::max(8, space.width));
   const std::string shown =
-      name.size() + 2 + state.text.size() <= room ? name : run.name();  // not both fit
+      name.size() + 2 + state.text.size() <= room ? name : run.name();  // they do not fit together
   return shown + "  " + colored(state.text, state.kind, space.color);
 }
 
@@ -167,7 +167,7 @@ std::string rate_line(const RunFiles& run) {
   return watch_row("rate", text);
 }
 
-/// The entries of the last step, the largest first, on one or more lines.
+/// The entries of the last step's ledger, the largest first, on one or more lines.
 std::vector<std::string> ledger_lines(const RunFiles& run, int width) {
   std::vector<std::pair<double, std::string>> parts;
   double total = 0;

@@ -40,7 +40,7 @@ Router::Values Router::logits_of(const RouterInput& input, std::int64_t token) c
   return {row.begin(), row.end()};
 }
 
-/// Each expert has the sigmoid of its logit, or its part of the softmax.
+/// The score of each expert: the sigmoid of its logit, or its softmax probability.
 Router::Values Router::scores(const RouterInput& input, std::int64_t token) const {
   Values values = logits_of(input, token);
   const double whole = by_sigmoid() ? 0 : log_sum(values);
@@ -50,7 +50,7 @@ Router::Values Router::scores(const RouterInput& input, std::int64_t token) cons
   return values;
 }
 
-/// p of the losses: each score over the sum of all, which is 1 of a softmax.
+/// p in the losses: each score divided by the sum of all scores, which is 1 for a softmax.
 Router::Values Router::probabilities(const RouterInput& input, std::int64_t token) const {
   Values values = scores(input, token);
   const double sum = std::accumulate(values.begin(), values.end(), 0.0);
@@ -65,7 +65,7 @@ ExpertWeights Router::weights() const {
   return whole ? ExpertWeights::all : ExpertWeights::chosen;
 }
 
-/// How many choices an expert takes in a group of tokens that share its places.
+/// The number of choices that an expert accepts from a capacity group of tokens.
 std::int64_t Router::places(const RouterInput& input, std::int64_t first) const {
   std::int64_t tokens = 0;
   for (std::int64_t t = first; t < first + capacity_group(); ++t) {
@@ -77,7 +77,7 @@ std::int64_t Router::places(const RouterInput& input, std::int64_t first) const 
   return static_cast<std::int64_t>(std::ceil(std::min(most, choices)));
 }
 
-/// Experts outside the best groups are nowhere in `ranking`.
+/// Sets the ranking of all experts outside the best groups to `nowhere`.
 void Router::leave_best_groups(const RouterInput& input, std::int64_t token,
                                Values& ranking) const {
   const std::int64_t groups = moe_.router_num_groups;
@@ -101,7 +101,7 @@ void Router::leave_best_groups(const RouterInput& input, std::int64_t token,
 }
 
 void Router::choose_for(const RouterInput& input, std::int64_t token, RouterChoices& made) const {
-  Values free = logits_of(input, token);  // what counts without bias and groups
+  Values free = logits_of(input, token);  // logits, for choices that ignore bias and groups
   Values ranking = by_sigmoid() ? scores(input, token) : free;
   for (std::size_t e = 0; e < input.bias.size(); ++e) ranking[e] += double{input.bias[e]};
   if (moe_.router_group_topk < moe_.router_num_groups) leave_best_groups(input, token, ranking);
@@ -116,7 +116,7 @@ void Router::choose_for(const RouterInput& input, std::int64_t token, RouterChoi
   }
 }
 
-/// p m of a token: without the experts that have kept it before.
+/// p m of a token: its probabilities, 0 for experts that kept it in an earlier round.
 Router::Values Router::left_in_round(const RouterInput& input, const RouterChoices& made,
                                      std::int64_t token, std::int64_t round) const {
   Values left = probabilities(input, token);
@@ -145,8 +145,8 @@ void Router::choose_in_rounds(const RouterInput& input, std::int64_t first,
   }
 }
 
-/// The weights of the choices of a group's tokens: the score times the divisor of scores, as places
-/// are distributed by weight.
+/// The weights of the choices of a group's tokens, by which places are distributed: the score, or
+/// its share among the token's chosen scores.
 Router::Values Router::weights_of(const RouterInput& input, std::int64_t first,
                                   const RouterChoices& made) const {
   Values all;
@@ -164,7 +164,7 @@ Router::Values Router::weights_of(const RouterInput& input, std::int64_t first,
   return all;
 }
 
-/// The choices of a group's tokens, as they get places; by their number in the group.
+/// The choices of a group's tokens, as indices in the group, in the order in which they get places.
 std::vector<std::int64_t> Router::in_order(const RouterInput& input, std::int64_t first,
                                            const RouterChoices& made) const {
   std::vector<std::int64_t> order(static_cast<std::size_t>(capacity_group() * moe_.router_topk));
@@ -203,8 +203,8 @@ RouterChoices Router::choose(const RouterInput& input) const {
   return made;
 }
 
-/// The balance of the choices of one round or, with round -1, of all: experts over the choices that
-/// count, times the sum of the choices of each and of p.
+/// The balance of the choices of one round or, with round -1, of all rounds: experts / choices,
+/// times the sum over experts of counted choices times the sum of p.
 double Router::balance(const RouterInput& input, const RouterChoices& made, std::int64_t first,
                        std::int64_t round) const {
   Values counts(static_cast<std::size_t>(moe_.num_experts));
@@ -247,7 +247,7 @@ double Router::loss(const RouterInput& input, const RouterChoices& choices,
   return (uneven + moe_.z_loss_factor * all.z_loss) / positions;
 }
 
-/// The load of each expert.
+/// The number of choices of each expert.
 Router::Values Router::loads(const RouterChoices& made) const {
   Values counts(static_cast<std::size_t>(moe_.num_experts));
   for (const int expert : made.chosen) {

@@ -1,5 +1,5 @@
-// Which experts the tokens of a layer go to and the losses of its router in addition to the main
-// loss, from the logits: by the definitions of docs/experts.md, in double.
+// The choices of experts for a layer's tokens and the router's own losses, computed from the logits
+// in double by the definitions of docs/experts.md.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +10,34 @@
 
 namespace trainctl::own {
 
-/// The tokens of a step in the order of the data, and how many of them count together.
+/// The numbers of tokens in a step, in a balance group and in a capacity group.
 struct RouterSizes {
   std::int64_t tokens = 0;
   std::int64_t balance_group = 0;
   std::int64_t capacity_group = 0;
 };
 
-/// The known values of the tokens of a layer.
+/// The inputs of a layer's router for the tokens of a step, in the order of the data.
 struct RouterInput {
   std::span<const float> logits;  // [tokens, experts]
-  std::span<const float> bias;    // [experts]; empty: none
+  std::span<const float> bias;    // [experts]; empty if none
   std::span<const char> real;     // [tokens]: 0 for padding
 };
 
-/// The decisions of a layer's router about the tokens of a step.
+/// The decisions of a layer's router for the tokens of a step, each [tokens, topk].
 struct RouterChoices {
-  std::vector<int> chosen;   // [tokens, topk] the expert; -1 of padding
-  std::vector<char> kept;    // the same: the choice found a place
-  std::vector<int> counted;  // the same: what the balance loss counts
+  std::vector<int> chosen;   // the expert; -1 for padding
+  std::vector<char> kept;    // whether the choice found a place
+  std::vector<int> counted;  // the expert that the balance loss counts
 };
 
-/// The figures that the router of a layer reports for a step, added up over its real tokens.
+/// The sums that a layer's router reports for a step, over its real tokens.
 struct RouterSums {
-  double balance = 0;         // times the tokens of each group
-  double z_loss = 0;          // squares of the logarithms of the sums
-  double entropy = 0;         // of the probabilities, nats
-  double dropped = 0;         // choices that found no place
-  std::vector<double> loads;  // of each expert the choices, with those
+  double balance = 0;         // sum over groups, each times its tokens
+  double z_loss = 0;          // squared logsumexp of the logits
+  double entropy = 0;         // entropy of the probabilities, nats
+  double dropped = 0;         // choices without a place
+  std::vector<double> loads;  // choices per expert, including dropped
 };
 
 class Router {
@@ -45,15 +45,15 @@ class Router {
   Router(const MoeConfig& moe, const RouterSizes& sizes) : moe_(moe), sizes_(sizes) {}
 
   RouterChoices choose(const RouterInput& input) const;
-  /// The amount that the layer adds to the loss of the step with such choices, which are held.
-  /// `positions`: the real ones of the step.
+  /// The router's addition to the step's loss if the choices are held fixed. `positions` is the
+  /// number of the step's real tokens.
   double loss(const RouterInput& input, const RouterChoices& choices, double positions) const;
   RouterSums sums(const RouterInput& input, const RouterChoices& choices) const;
-  /// By how much the bias of each expert moves after the step.
+  /// The change of each expert's bias after the step.
   std::vector<double> bias_steps(const RouterChoices& choices) const;
 
  private:
-  using Values = std::vector<double>;  // of the experts
+  using Values = std::vector<double>;  // one per expert
   Values logits_of(const RouterInput& input, std::int64_t token) const;
   Values scores(const RouterInput& input, std::int64_t token) const;
   Values probabilities(const RouterInput& input, std::int64_t token) const;

@@ -8,10 +8,10 @@ namespace trainctl::own {
 
 namespace {
 
-/// From 1 down to 0 along half a wave.
+/// Half a cosine wave: falls from 1 to 0 as `part` grows from 0 to 1.
 double half_wave(double part) { return (1 + std::cos(part * std::numbers::pi)) / 2; }
 
-/// The share of the way from max_lr to min_lr that is left at a part of the last phase.
+/// The remaining share of max_lr - min_lr after `part` of the final decay phase.
 double left_of_last_phase(DecayStyle style, double part) {
   switch (style) {
     case DecayStyle::linear: return 1 - part;

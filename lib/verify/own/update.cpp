@@ -8,10 +8,10 @@ namespace trainctl::own {
 
 namespace {
 
-/// Coefficients are numbers of fp32 where values are kept; 1 - beta is much of what there is.
+/// Rounds a coefficient to fp32, as the engine does: 1 - beta is small, so rounding matters.
 double narrow(double coefficient) { return double{static_cast<float>(coefficient)}; }
 
-/// Whether a pattern of a group is the whole of a name.
+/// Whether a group's pattern matches the whole name.
 bool fits(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) return name.empty();
   if (pattern.front() == '*' && fits(pattern.substr(1), name)) return true;
@@ -20,22 +20,22 @@ bool fits(std::string_view pattern, std::string_view name) {
   return fits(pattern.substr(1), name.substr(1));
 }
 
-/// True for a matrix of attention and feed-forward layers, also of experts; false for a router and
-/// for the gate of shared experts.
+/// Whether a name is that of a matrix in attention or feed-forward layers, including experts, but
+/// not routers or the gate of shared experts.
 bool is_matrix_of_layer(std::string_view name) {
   const auto has = [&](std::string_view part) { return name.find(part) != std::string_view::npos; };
   const bool inside = has(".attention.") || has(".mlp.") || has(".experts.") || has(".shared.");
   return inside && decays(name);
 }
 
-/// The terms of an update in addition to the element; the gradient is clipped.
+/// The inputs of an update that do not depend on the element, and the clipped gradient.
 struct Terms {
   const OptimizerConfig& optimizer;
   const StepNumbers& numbers;
   double gradient, rate, decay, beta1, beta2;
 };
 
-/// Loshchilov and Hutter 2019, algorithm 2; the decay is multiplied by the learning rate.
+/// Loshchilov and Hutter 2019, algorithm 2, with decay multiplied by the learning rate.
 Element adamw(const Element& before, const Terms& terms) {
   Element after;
   after.first = terms.beta1 * before.first + (1 - terms.beta1) * terms.gradient;
@@ -58,8 +58,8 @@ Element sgd(const Element& before, const Terms& terms) {
   return after;
 }
 
-/// Chen et al. 2023, algorithm 2. Where the two terms of the direction cancel as far as
-/// fp32 tells, its sign is not known.
+/// Chen et al. 2023, algorithm 2. If the two terms of the direction cancel within fp32 accuracy,
+/// its sign is unknown.
 Element lion(const Element& before, const Terms& terms) {
   const double kept = terms.beta1 * before.first;
   const double added = (1 - terms.beta1) * terms.gradient;
@@ -73,7 +73,7 @@ Element lion(const Element& before, const Terms& terms) {
   return after;
 }
 
-/// The momentum, and for the matrix as a whole the decay; the direction is left in `second`.
+/// Updates momentum and applies weight decay; leaves the direction in `second`.
 Element muon(const Element& before, const Terms& terms) {
   const double kept = narrow(terms.optimizer.muon.momentum);
   Element after;
@@ -187,7 +187,7 @@ void blend(Matrix& x, double a, double b, const Matrix& y) {
   for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] = a * x.values[i] + b * y.values[i];
 }
 
-/// X of the direction, times the scale.
+/// The orthogonalized direction x, times Muon's scale for its shape.
 Matrix step_of(Matrix x, const MuonConfig& muon) {
   const auto rows = static_cast<double>(x.rows);
   const auto columns = static_cast<double>(x.columns);
@@ -212,14 +212,14 @@ Matrix step_of(Matrix x, const MuonConfig& muon) {
   return x;
 }
 
-/// "q" of "layers.0.attention.q.weight".
+/// The word before the last dot, such as "q" in "layers.0.attention.q.weight".
 std::string word_of_name(const std::string& name) {
   const std::size_t end = name.rfind('.');
   const std::size_t begin = name.rfind('.', end - 1) + 1;
   return name.substr(begin, end - begin);
 }
 
-/// The parameters that are one matrix with this one, from the top.
+/// The parameters stacked into one matrix with this parameter, from the top.
 std::vector<std::string> stack_of(const std::string& name, const MuonItems& items,
                                   const DirectionOf& direction_of) {
   const std::string word = word_of_name(name);
@@ -237,7 +237,7 @@ std::vector<std::string> stack_of(const std::string& name, const MuonItems& item
   return names;
 }
 
-/// The matrix of one expert, or of a parameter without experts.
+/// The matrix of one expert; the whole parameter if it has no experts.
 Matrix slab_of(const Direction& whole, std::int64_t expert) {
   const int dims = whole.shape.rank();
   Matrix slab = zeros(whole.shape[dims - 2], whole.shape[dims - 1]);
@@ -246,7 +246,7 @@ Matrix slab_of(const Direction& whole, std::int64_t expert) {
   return slab;
 }
 
-/// By heads: of q, k and v along rows, of out along columns; else the whole.
+/// The steps of a matrix; with MuonItem::heads q, k, v are cut by rows, out by columns into heads.
 Matrix steps_by_heads(const std::string& name, const Matrix& whole, const MuonConfig& muon,
                       std::int64_t head_dim) {
   const std::string word = word_of_name(name);

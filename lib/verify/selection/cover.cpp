@@ -16,11 +16,11 @@ std::size_t count_of(const ChoiceSet& set) {
 
 namespace {
 
-/// A combination as the set, then the place of each word in its list.
+/// A combination as indices: of its set, then of each word in its list.
 using Row = std::vector<int>;
 constexpr int open_place = -1;
 
-/// Row `index` of a set, the last list's words changing fastest.
+/// Row number `index` of a set; the words of the last list change fastest.
 Row row_at(const std::vector<ChoiceSet>& sets, std::size_t set, std::size_t index) {
   const auto& lists = sets[set].words;
   Row row(lists.size() + 1, static_cast<int>(set));
@@ -84,7 +84,7 @@ class Cover {
   }
 
  private:
-  using Pair = std::pair<int, int>;  // of numbers, the smaller first
+  using Pair = std::pair<int, int>;  // of words' numbers, the smaller first
   static Pair pair_of(int a, int b) { return std::minmax(a, b); }
 
   const std::vector<std::vector<int>>& lists_of(const Row& row) const {
@@ -106,7 +106,7 @@ class Cover {
     }
   }
 
-  /// A set's row with `wanted` in it and all else open, or nothing if it has no such pair.
+  /// A row of `set` with the pair `wanted` and all other places open; nullopt if it lacks the pair.
   std::optional<Row> started(std::size_t set, const Pair& wanted) const {
     const auto& lists = numbers_[set];
     Row row(lists.size(), open_place);
@@ -124,7 +124,7 @@ class Cover {
     return row;
   }
 
-  /// How many pairs a word would add to what the row has.
+  /// The number of new pairs that word `added` would form with the words in the row.
   int gain(const Row& row, int added) const {
     int count = 0;
     for (std::size_t list = 0; list < row.size(); ++list) {
@@ -134,7 +134,7 @@ class Cover {
     return count;
   }
 
-  /// Fills what is open with the words that add most pairs; returns how many they add.
+  /// Fills open places with the words that add most pairs. Returns the number of pairs added.
   int complete(Row& row) const {
     const auto& lists = lists_of(row);
     int total = 0;
@@ -153,9 +153,9 @@ class Cover {
     return total;
   }
 
-  /// A legal row with that pair and many others that are open.
+  /// A legal row with the pair `wanted` and with many other open pairs.
   std::optional<Row> row_with(const Pair& wanted) const {
-    std::vector<std::pair<int, Row>> rows;  // the least first: those that add most
+    std::vector<std::pair<int, Row>> rows;  // sorted: most added pairs first
     for (std::size_t set = 0; set < sets_.size(); ++set) {
       auto row = started(set, wanted);
       if (!row) continue;
@@ -184,8 +184,8 @@ class Cover {
     return count;
   }
 
-  /// The legal row that adds most, among some of the set's rows with that pair, spread over all of
-  /// these rows.
+  /// Tries at most max_tries_ of the set's rows with the pair, spread evenly over all of these.
+  /// Returns the legal row that adds most pairs.
   std::optional<Row> any_with(std::size_t set, const Pair& wanted) const {
     const Row fixed = *started(set, wanted);
     std::vector<ChoiceSet> narrowed(set + 1, sets_[set]);
@@ -194,7 +194,7 @@ class Cover {
     }
     const std::size_t count = count_of(narrowed[set]);
     const std::size_t stride = std::max<std::size_t>(1, count / max_tries_);
-    std::vector<std::pair<int, Row>> rows;  // the least first
+    std::vector<std::pair<int, Row>> rows;  // sorted: most added pairs first
     for (std::size_t index = 0; index < count; index += stride) {
       Row row = row_at(narrowed, set, index);
       for (std::size_t list = 1; list < fixed.size(); ++list) {
@@ -209,7 +209,7 @@ class Cover {
     return std::nullopt;
   }
 
-  /// The plainest: with the first words where the pair leaves it open.
+  /// Reports a pair together with its simplest row, which has the first word at each open place.
   ForbiddenPair forbidden(const Pair& pair) const {
     std::optional<Row> row;
     for (std::size_t set = 0; set < sets_.size() && !row; ++set) row = started(set, pair);
@@ -229,9 +229,9 @@ class Cover {
   const std::vector<ChoiceSet>& sets_;
   const std::function<bool(const Combination&)>& is_legal_;
   std::size_t max_tries_;
-  /// By set and list: the numbers of its words; list 0 has the set's own, at its place.
+  /// By set and list, the numbers of the words. List 0 has the number of the set itself.
   std::vector<std::vector<std::vector<int>>> numbers_;
-  std::set<Pair> open_;  // in no chosen row yet
+  std::set<Pair> open_;  // pairs that no chosen row has yet
 };
 
 }  // namespace
@@ -261,10 +261,10 @@ bool has_word(const WordRow& row, const std::string& word) {
   return std::find(row.begin(), row.end(), word) != row.end();
 }
 
-/// The words and the pairs of words that are in no row yet, of rows that are taken one by one.
+/// Words and pairs of words of the rows taken so far, to count what another row would add.
 class NewWords {
  public:
-  /// How many of each the row would add.
+  /// The numbers of words and of pairs that the row would add.
   std::pair<std::size_t, std::size_t> in(const WordRow& row) const {
     std::pair<std::size_t, std::size_t> count;
     for (std::size_t a = 0; a < row.size(); ++a) {
@@ -289,7 +289,7 @@ class NewWords {
   std::set<WordPair> pairs_;
 };
 
-/// Takes pairs of rows of two lists until each pair of their words is there.
+/// Takes pairs of rows from two lists until each possible pair of their words has occurred.
 class RowPairs {
  public:
   RowPairs(const std::vector<WordRow>& first, const std::vector<WordRow>& second,
@@ -334,7 +334,7 @@ class RowPairs {
     return found;
   }
 
-  /// The rows of the second list: those taken least first, then those that add most pairs.
+  /// The second list's rows: least used first, among these those with most new pairs of words.
   std::vector<std::size_t> best_for(std::size_t row) const {
     std::vector<std::tuple<std::size_t, std::size_t, std::size_t>> order;
     for (std::size_t other = 0; other < second_.size(); ++other) {
@@ -351,7 +351,7 @@ class RowPairs {
     return rows;
   }
 
-  /// How many pairs of words that are to meet have not met before.
+  /// The number of new pairs of words in `pair` whose first word is one that must meet all others.
   std::size_t gain(const RowPair& pair) const {
     std::size_t count = 0;
     for (const std::string& a : first_[pair.first]) {
@@ -367,7 +367,7 @@ class RowPairs {
     for (const std::size_t row : rows) {
       for (const std::size_t other : others) pairs.emplace_back(row, other);
     }
-    // Among rows that add the same number of pairs, the row that was taken least comes first.
+    // Among pairs that add equally many pairs of words, rows taken least often come first.
     std::ranges::stable_sort(pairs, std::greater<>(), [this](const RowPair& pair) {
       return std::pair(gain(pair), -std::ranges::count(taken_, pair.first, &RowPair::first));
     });

@@ -36,7 +36,7 @@ std::vector<LayoutSizes> sizes_of(std::int64_t world_size) {
   return all;
 }
 
-/// The words worth trying with these sizes.
+/// The words of each switch that are worth trying with these sizes.
 ChoiceSet choices_of(const Config& config, const LayoutSizes& sizes) {
   ChoiceSet choices{.name = name_of(sizes), .words = {}};
   for (const LayoutSwitch& row : layout_switches()) {
@@ -45,7 +45,7 @@ ChoiceSet choices_of(const Config& config, const LayoutSizes& sizes) {
   return choices;
 }
 
-/// The first words, and everything that differs from them in one word.
+/// The combination of the first words, and all combinations that differ from it in one word.
 std::vector<std::vector<std::string>> plainest(const ChoiceSet& choices) {
   std::vector<std::string> first;
   for (const auto& words : choices.words) first.push_back(words.front());
@@ -59,7 +59,7 @@ std::vector<std::vector<std::string>> plainest(const ChoiceSet& choices) {
   return all;
 }
 
-/// Looks for the layouts that the rules allow.
+/// Selects layouts among those that the rules allow.
 class Selector {
  public:
   Selector(const Config& config, const SourceMap& sources) : config_(config), sources_(sources) {}
@@ -75,7 +75,7 @@ class Selector {
   }
 
  private:
-  /// Sizes that cannot be are one finding, not one for each setting of the switches.
+  /// Adds the sizes if a layout of these sizes is legal, else reports one finding for all of these.
   void consider(const LayoutSizes& sizes) {
     ChoiceSet choices = choices_of(config_, sizes);
     std::optional<Diagnostic> first;
@@ -127,7 +127,7 @@ class Selector {
     return pair.first + "+" + pair.second;
   }
 
-  /// Whether all sizes with both words forbid one of them by itself, or a word is none.
+  /// Whether a pair adds nothing: a word is empty, or all sizes with both words forbid one alone.
   bool follows(const ForbiddenPair& pair, const std::set<std::string>& forbidden) const {
     if (pair.first.empty() || pair.second.empty()) return true;
     for (const ChoiceSet& choices : choices_) {
@@ -148,7 +148,7 @@ class Selector {
 
   LayoutChoice choice_of(const Combination& one) const { return {sizes_[one.set], one.words}; }
 
-  /// The diagnostic that refuses a layout, if any; each layout is judged once.
+  /// The diagnostic that refuses a layout, or nullopt. Each layout is judged once.
   const std::optional<Diagnostic>& judge(const LayoutChoice& choice) {
     const auto [at, is_new] = judged_.try_emplace(choice.name());
     if (is_new) at->second = layout_refusal(config_, sources_, choice);
@@ -168,9 +168,9 @@ class Selector {
   LayoutSelection selection_;
 };
 
-/// How gradients of experts are summed where the ranks that hold the same ones are others than the
-/// replicas of dense layers. No word of a layout says it by itself: it follows from its sizes,
-/// `ep`, `etp` and the optimizer together. "": such sums are not made.
+/// The way in which gradients of experts are summed, if the ranks with the same experts are not the
+/// replicas of dense layers. No single word determines it: it follows from sizes, `ep`, `etp` and
+/// the optimizer together. "" if there are no such sums.
 std::string expert_sums(const Config& config, const LayoutChoice& choice) {
   if (config.moe.num_experts == 1) return "";
   const Config changed = with_layout(config, choice);
@@ -179,7 +179,7 @@ std::string expert_sums(const Config& config, const LayoutChoice& choice) {
   return changed.parallel.parallel_optimizer.enable ? "in parts" : "whole";
 }
 
-/// To `few` the first layout of `all` with each such sum that none of `few` makes.
+/// Appends to `few` the first layout of `all` for each kind of expert sum that `few` lacks.
 void add_expert_sums(const Config& config, const std::vector<LayoutChoice>& all,
                      std::vector<LayoutChoice>& few) {
   std::set<std::string> made{""};
@@ -227,8 +227,8 @@ LayoutSelection select_few_layouts(const Config& config, const SourceMap& source
 
 namespace {
 
-/// A word that is tried: its key's place in the list, and its place among the key's words; of the
-/// file's own value 0.
+/// A word to try: the index of its key, and its index among the words of the key, where 0 is the
+/// file's own value.
 struct OptionWord {
   std::size_t key = 0;
   std::size_t place = 0;
@@ -244,8 +244,8 @@ Diagnostic refusal_of(const std::string& code, const std::string& message) {
   return made;
 }
 
-/// The number of combinations among which words are dealt out where their pairs do not count. A
-/// word among few others shows its effect together with the file's own values.
+/// Without pairs, the number of combinations over which words are distributed, so that each word's
+/// effect shows together with many of the file's own values.
 constexpr std::size_t few_combinations = 10;
 
 class OptionCover {
@@ -272,7 +272,7 @@ class OptionCover {
     }
     const std::vector<Wanted> all(open_.begin(), open_.end());
     for (const Wanted& wanted : all) {
-      // A word that needs another one stays open, for combinations with that.
+      // A word that needs another one stays open, for a combination with that one.
       const bool is_word = wanted.first == wanted.second;
       if (!open_.contains(wanted) || take_with(words_in(wanted)) || is_word) continue;
       open_.erase(wanted);
@@ -286,7 +286,7 @@ class OptionCover {
   }
 
  private:
-  using Wanted = std::pair<OptionWord, OptionWord>;  // the same one twice: a word with anything
+  using Wanted = std::pair<OptionWord, OptionWord>;  // equal words stand for one alone
 
   void open(const OptionWord& word) {
     open_.insert({word, word});
@@ -304,7 +304,7 @@ class OptionCover {
     return {wanted.first, wanted.second};
   }
 
-  /// A combination with these words and many others that are open, if they can be together.
+  /// Adds a combination with these and many other open words. Returns false if not legal.
   bool take_with(std::vector<OptionWord> row) {
     if (refusal(row)) return false;
     complete(row);
@@ -312,7 +312,7 @@ class OptionCover {
     return true;
   }
 
-  /// With the first other word that it needs, if no combination so far has it.
+  /// Adds `word` with the first word that makes it legal, unless some combination has it.
   void take_with_another(const OptionWord& word) {
     for (std::size_t key = 0; key < words_.size() && !taken_.contains(word); ++key) {
       if (key == word.key) continue;
@@ -322,14 +322,14 @@ class OptionCover {
     }
   }
 
-  /// How many open words and pairs a word would add to the row.
+  /// The number of open words and pairs that a word would add to the row.
   std::size_t gain(const std::vector<OptionWord>& row, const OptionWord& added) const {
     std::size_t count = open_.contains({added, added}) ? row.size() + 1 : 0;
     for (const OptionWord& word : row) count += open_.contains(std::minmax(word, added)) ? 1 : 0;
     return count;
   }
 
-  /// Adds, for each other key, the word that adds most, as far as a single rank can run them
+  /// Adds, for each other key, the word that adds most, as far as a single rank can run the words
   /// together.
   void complete(std::vector<OptionWord>& row) const {
     std::vector<OptionWord> all = row;
@@ -352,8 +352,8 @@ class OptionCover {
     add_legal(row, all);
   }
 
-  /// First what only this row makes possible, then the words of keys that have most left, last what
-  /// needs others.
+  /// Sorts words: first those that only this row makes effective, then by the number of open words
+  /// of their key, last those that need other words.
   void put_in_order(const std::vector<OptionWord>& row, std::vector<OptionWord>& words) const {
     const Config now = read_(settings_in(row)).config;
     const auto rank = [&](const OptionWord& word) {
@@ -370,7 +370,7 @@ class OptionCover {
         words, {}, [&](const OptionWord& word) { return std::pair(rank(word), -left(word)); });
   }
 
-  /// Half of the words after the other, so that few that are not legal are found with few tries.
+  /// Adds all of `more` or, if not legal, each half, so that few tries find few illegal words.
   void add_legal(std::vector<OptionWord>& row, std::span<const OptionWord> more) const {
     if (more.empty() || row.size() >= max_words_) return;
     std::vector<OptionWord> all = row;
@@ -411,7 +411,7 @@ class OptionCover {
     if (!words.empty()) selection_.combinations.push_back(std::move(words));
   }
 
-  /// The first rule that keeps a single rank from running the file with these words.
+  /// The first rule that forbids a single rank to run the file with these words, or nullopt.
   std::optional<Diagnostic> refusal(const std::vector<OptionWord>& row) const {
     const Settings settings = settings_in(row);
     std::set<std::string> paths;
@@ -436,21 +436,21 @@ class OptionCover {
     return std::nullopt;
   }
 
-  /// Whether a combination has the value, with whatever.
+  /// Whether some combination has the value.
   bool has_value(const std::string& value) const {
     return std::any_of(taken_.begin(), taken_.end(), [&](const OptionWord& word) {
       return words_[word.key][word.place].front() == value;
     });
   }
 
-  /// Values that no combination has, with the rule that forbids each by itself.
+  /// Reports values that no combination has, with the rule that forbids each of these alone.
   void name_forbidden() {
     for (std::size_t key = 0; key < words_.size(); ++key) {
       for (std::size_t place = 1; place < words_[key].size(); ++place) {
         const OptionWord word{key, place};
         if (has_value(words_[key][place].front())) continue;
         const std::optional<Diagnostic> rule = refusal({word});
-        // Some need a word that is in no combination either.
+        // Some values need a word that no combination has either.
         if (!rule || rule->code == "no-effect") continue;
         selection_.skipped[rule->code].push_back(words_[key][place].front());
         selection_.rules.emplace(rule->code, rule->message);
@@ -461,9 +461,9 @@ class OptionCover {
   const ReadWith& read_;
   const Config file_;
   bool pairs_;
-  std::size_t max_words_ = 0;                 // of a combination
-  std::vector<std::vector<Settings>> words_;  // by key: nothing for the file's value, then others
-  std::set<Wanted> open_;                     // in no combination yet
+  std::size_t max_words_ = 0;                 // limit of a combination
+  std::vector<std::vector<Settings>> words_;  // by key: {} for the file's value, then others
+  std::set<Wanted> open_;                     // wanted pairs that no combination has yet
   std::set<OptionWord> taken_;
   OptionSelection selection_;
 };

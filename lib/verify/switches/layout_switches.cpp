@@ -15,8 +15,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// Ranks that hold different experts, each a part of them or ("wep") whole ones. What a file says
-/// is of its own sizes.
+/// Sets the number of ranks with different experts, which are cut or ("wep") whole. Replaces the
+/// file's own settings, which fit only its own sizes.
 bool apply_experts(std::string_view word, Config& config) {
   const bool whole = word.starts_with("wep");
   const auto ranks = number_in(word, whole ? "wep" : "ep");
@@ -26,7 +26,7 @@ bool apply_experts(std::string_view word, Config& config) {
   return true;
 }
 
-/// Tensor-parallel ranks may be replicas, too: of experts cut otherwise than dense layers.
+/// With experts cut differently from dense layers, tensor-parallel ranks may be replicas too.
 Words expert_words(const Config& config, const LayoutSizes& sizes) {
   Words words{""};
   const std::int64_t replicas = sizes.replicas() * sizes.tp;
@@ -64,7 +64,7 @@ Words expert_overlap_words(const Config& config, const LayoutSizes& sizes) {
   return exchanges ? Words{"", "ep_overlap"} : Words{""};
 }
 
-/// Over how many ranks each expert is cut; or each of those that cut dense layers sends its share.
+/// Sets the number of ranks that cut each expert, or makes ranks that cut dense layers send shares.
 bool apply_expert_parts(std::string_view word, Config& config) {
   const auto count = number_in(word, "etp");
   if (!count && word != "group_a2a") return false;
@@ -84,7 +84,7 @@ void by_operator(Config& config) {
   config.parallel.parallel_mode = ParallelMode::semi_auto_parallel;
 }
 
-/// The part of the word behind `prefix` as splits of all layers.
+/// The layers' splits that a word gives after `prefix`: one for all, or "mixed".
 std::optional<std::string> splits_in(std::string_view word, std::string_view prefix,
                                      const Config& config) {
   if (!word.starts_with(prefix)) return std::nullopt;
@@ -107,13 +107,13 @@ bool apply_layers(std::string_view word, std::string_view prefix,
   return true;
 }
 
-/// Leaves a mode that splits the model as it is.
+/// Sets a mode that splits the model, unless the config has such a mode.
 void split_model(Config& config) {
   auto& mode = config.parallel.parallel_mode;
   if (mode != ParallelMode::semi_auto_parallel) mode = ParallelMode::hybrid_parallel;
 }
 
-/// Splits the token table and the logits: by vocab_emb_dp, or by a split of both or of one.
+/// Splits token table and logits: by vocab_emb_dp, or by the same split or separate splits.
 bool apply_vocabulary(std::string_view word, Config& config) {
   ParallelConfig& parallel = config.parallel;
   OperatorSplitsConfig& splits = parallel.operator_splits;
@@ -135,7 +135,7 @@ bool apply_vocabulary(std::string_view word, Config& config) {
   return true;
 }
 
-/// vocab_dp is by tokens with sequence parallelism and whole without.
+/// vocab_dp splits by tokens with sequence parallelism, and not at all without.
 Words vocabulary_words(const Config& config, const LayoutSizes& sizes) {
   if (sizes.tp == 1) return {""};
   Words words{"vocab_tp", "vocab_dp", sizes.sequence_parallel ? "vocab_whole" : "vocab_tokens"};
@@ -165,7 +165,7 @@ Words mlp_split_words(const Config&, const LayoutSizes& sizes) {
   return sizes.tp > 1 ? Words{"", "mlp_mixed"} : Words{""};
 }
 
-/// Tokens to heads in one exchange.
+/// Exchanges tokens for heads in one all-to-all.
 bool apply_moves(std::string_view word, Config& config) {
   if (word != "alltoall") return false;
   config.parallel.enable_alltoall = true;
@@ -178,7 +178,7 @@ Words move_words(const Config&, const LayoutSizes& sizes) {
 
 using Words = std::vector<std::string>;
 
-/// Sets the scheduler, and the number of chunks that it needs.
+/// Sets the scheduler, and at least the number of chunks that it needs.
 bool apply_scheduler(std::string_view word, Config& config) {
   for (const ScheduleTraits& row : schedules) {
     if (row.word != word) continue;
@@ -205,14 +205,14 @@ bool apply_chunks(std::string_view word, Config& config) {
   return true;
 }
 
-/// An odd number of chunks too, where there are layers for it.
+/// Includes an odd number of chunks if there are enough layers.
 Words chunk_words(const Config& config, const LayoutSizes& sizes) {
   if (sizes.pp == 1) return {""};
   const bool three = config.model.num_layers >= 3 * sizes.pp;
   return three ? Words{"", "vp2", "vp3"} : Words{"", "vp2"};
 }
 
-/// How stages exchange messages.
+/// Sets how stages exchange messages.
 bool apply_messages(std::string_view word, Config& config) {
   if (word != "batched" && word != "single" && word != "overlapped") return false;
   PipelineConfig& pipeline = config.parallel.pipeline;
@@ -238,7 +238,7 @@ Words output_words(const Config&, const LayoutSizes& sizes) {
 
 std::string send_word(ComputeType type) { return "send_" + std::string(word_of(type)); }
 
-/// The type in which they are sent.
+/// Sets the type in which stages send messages.
 bool apply_message_type(std::string_view word, Config& config) {
   for (const ComputeType type : {ComputeType::fp32, ComputeType::bf16, ComputeType::fp16}) {
     if (word != send_word(type)) continue;
@@ -248,7 +248,7 @@ bool apply_message_type(std::string_view word, Config& config) {
   return false;
 }
 
-/// One that is narrower or wider than what the config says.
+/// A type narrower or wider than the config's own.
 Words message_type_words(const Config& config, const LayoutSizes& sizes) {
   const ComputeType said =
       config.parallel.pipeline.dtype.value_or(resolve_compute(config.precision));
@@ -264,7 +264,7 @@ bool apply_microbatches(std::string_view word, Config& config) {
   return true;
 }
 
-/// A pipeline needs at least one micro-batch for each of its stages.
+/// A pipeline needs at least one micro-batch per stage.
 Words microbatch_words(const Config& config, const LayoutSizes& sizes) {
   const std::int64_t local = std::max<std::int64_t>(1, config.train.global_batch_size / sizes.dp);
   std::set<std::int64_t> counts;
@@ -281,7 +281,7 @@ constexpr std::pair<std::string_view, OptimizerLevel> levels[] = {
     {"zero2", OptimizerLevel("level2")},
     {"zero3", OptimizerLevel("level3")}};
 
-/// Small parameters are cut too. Gradients are divided by rows or slices only, and so is zero2.
+/// Also cuts small parameters. zero2 needs a mode that divides gradients by rows: split_model().
 bool apply_parallel_optimizer(std::string_view word, Config& config) {
   for (const auto& [name, level] : levels) {
     if (word != name) continue;
@@ -300,7 +300,7 @@ Words parallel_optimizer_words(const Config&, const LayoutSizes& sizes) {
   return sizes.replicas() > 1 ? Words{"", "zero1", "zero2", "zero3"} : Words{""};
 }
 
-/// N ranks share a copy, of rows in every mode; zero1 if the parallel optimizer is off.
+/// N ranks share a copy of the weights, cut by rows in every mode; zero1 if otherwise off.
 bool apply_shard_size(std::string_view word, Config& config) {
   const auto ranks = number_in(word, "shard");
   if (!ranks) return false;
@@ -315,7 +315,7 @@ Words shard_size_words(const Config&, const LayoutSizes& sizes) {
   return replicas > 1 && replicas % 2 == 0 ? Words{"", "shard2"} : Words{""};
 }
 
-/// Sums after every micro-batch.
+/// Sums gradients after every micro-batch.
 bool apply_sums(std::string_view word, Config& config) {
   if (word != "each_sum") return false;
   config.hooks.no_sync = "never";
@@ -326,8 +326,8 @@ Words sum_words(const Config&, const LayoutSizes& sizes) {
   return sizes.replicas() * sizes.tp > 1 ? Words{"", "each_sum"} : Words{""};
 }
 
-/// Gradients that are larger than those of the mean loss: by the replicas, or by the ranks that
-/// compute the same loss.
+/// Makes gradients larger than those of the mean loss: by the number of replicas, or by the number
+/// of ranks that compute the same loss.
 bool apply_factor(std::string_view word, Config& config) {
   if (word != "summed" && word != "repeated") return false;
   config.parallel.gradients_mean = word != "summed";
@@ -335,7 +335,7 @@ bool apply_factor(std::string_view word, Config& config) {
   return true;
 }
 
-/// In fp16 larger gradients overflow at a loss scale at which a single rank's do not.
+/// In fp16, larger gradients overflow at a loss scale that fits a single rank.
 Words factor_words(const Config& config, const LayoutSizes& sizes) {
   Words words{""};
   if (resolve_compute(config.precision) == ComputeType::fp16) return words;
@@ -344,8 +344,8 @@ Words factor_words(const Config& config, const LayoutSizes& sizes) {
   return words;
 }
 
-/// How gradients form buckets; what the file does not say of a rule is such that a small model has
-/// several.
+/// Sets the rule by which gradients form buckets. Options of the rule that the file lacks are set
+/// so that a small model has several buckets.
 bool apply_buckets(std::string_view word, Config& config) {
   ParallelConfig& parallel = config.parallel;
   if (word == "megatron") {
@@ -367,7 +367,7 @@ Words bucket_words(const Config&, const LayoutSizes& sizes) {
   return sizes.replicas() > 1 ? Words{"", "fusion", "layers", "megatron"} : Words{""};
 }
 
-/// Everything of every layer, or only some parts; with one option that changes what is kept.
+/// Recomputes everything of every layer, or only some parts; or adds one option about kept tensors.
 bool apply_recompute(std::string_view word, Config& config) {
   constexpr std::string_view words[] = {"recompute", "selective", "kept_sums", "sliced", "partial"};
   if (std::find(std::begin(words), std::end(words), word) == std::end(words)) return false;
@@ -388,7 +388,7 @@ Words recompute_words(const Config&, const LayoutSizes& sizes) {
   return words;
 }
 
-/// Defers the head's weight gradients to the end of the step: all gradients, or only the first.
+/// Defers the head's weight gradient to the end of the step: of all micro-batches or the first.
 bool apply_deferral(std::string_view word, Config& config) {
   const auto limit =
       word == "deferred" ? std::optional<std::int64_t>(0) : number_in(word, "deferred");
@@ -403,8 +403,7 @@ Words deferral_words(const Config&, const LayoutSizes& sizes) {
   return sizes.pp > 1 ? Words{"", "deferred", "deferred1"} : Words{""};
 }
 
-/// Offloads the activations of all layers but the last, through one buffer or two; or their
-/// weights.
+/// Offloads the activations or the weights of all layers but the last, through one buffer or two.
 bool apply_offload(std::string_view word, Config& config) {
   constexpr std::string_view words[] = {"offload", "offload2", "offloadw", "offloadw2"};
   if (std::find(std::begin(words), std::end(words), word) == std::end(words)) return false;
@@ -424,8 +423,8 @@ Words offload_words(const Config& config, const LayoutSizes&) {
   return words;
 }
 
-/// Overlaps collectives of tensor-parallel ranks with products: in backward in one piece, or in
-/// chunks.
+/// Overlaps collectives of tensor-parallel ranks with products; in the backward pass in one piece
+/// or in chunks.
 bool apply_tensor_overlap(std::string_view word, Config& config) {
   if (word != "tpoverlap" && word != "tpoverlap_dgrad") return false;
   config.parallel.tp_comm_overlap = {};
@@ -455,8 +454,8 @@ constexpr std::pair<std::string_view, CpCommType> key_exchanges[] = {
     {"a2a", CpCommType::a2a},
     {"a2a_p2p", CpCommType::a2a_p2p}};
 
-/// Sets how context-parallel ranks share attention; pairs exchange heads where there are two
-/// levels. Mixed: a2a first, then the other ways alternately, layer by layer.
+/// Sets how context-parallel ranks share attention. With two levels, pairs exchange heads.
+/// "cp_mixed" alternates by layer: a2a first, then the other ways.
 bool apply_keys(std::string_view word, Config& config) {
   for (const auto& [name, type] : key_exchanges) {
     if (word != name) continue;
@@ -490,7 +489,7 @@ Words key_words(const Config&, const LayoutSizes& sizes) {
   return words;
 }
 
-/// Micro-batches as long as their longest document, where sequences have one each.
+/// Shortens micro-batches to their longest document, if each sequence has one document.
 bool apply_lengths(std::string_view word, Config& config) {
   if (word != "variable") return false;
   config.parallel.pipeline.variable_seq_lengths = true;
@@ -509,7 +508,7 @@ bool apply_head_chunk(std::string_view word, Config& config) {
   return true;
 }
 
-/// Only where it is named.
+/// Tried only if a layout names it.
 Words head_chunk_words(const Config&, const LayoutSizes&) { return {""}; }
 
 constexpr LayoutSwitch switches[] = {

@@ -10,7 +10,7 @@ namespace trainctl {
 
 namespace {
 
-/// The name of a key of the section optimizer, as a template argument.
+/// The name of a key in section optimizer, as a template argument.
 struct KeyName {
   char text[24] = {};
   template <std::size_t length>
@@ -19,7 +19,7 @@ struct KeyName {
   }
 };
 
-/// Whether an optimizer of the configuration reads a key that not all of them read.
+/// Whether some optimizer of the configuration reads a key that others do not read.
 template <KeyName key>
 bool is_read(const Config& config) {
   const auto reads = [](OptimizerType type) { return row_of(type).reads(key.text); };
@@ -29,7 +29,7 @@ bool is_read(const Config& config) {
 bool has_one_decay(const Config& config) {
   return config.optimizer.weight_decay_incr_style == "constant";
 }
-/// Without momentum both forms are the same.
+/// Without momentum, both forms are equivalent.
 bool decays_in_a_form(const Config& config) {
   const bool decays = !has_one_decay(config) || config.optimizer.weight_decay > 0;
   return decays && config.optimizer.momentum > 0 && is_read<"weight_decay_form">(config);
@@ -86,7 +86,7 @@ constexpr OptionKey keys[] = {
     {"train.global_batch_size", "", nullptr, of_layouts},
     {"train.micro_batch_size", "", nullptr, of_layouts},
     {"train.micro_batch_num", "", nullptr, of_layouts},
-    // Over before the noon of a day, and after it.
+    // The first ramp ends before noon of a day, the second after noon.
     {"train.rampup_batch_size", "[{half},{half},{batch}]|[{half},{half},{batches}]"},
     {"train.decrease_batch_size_if_needed", "", nullptr, "layouts would have different batches"},
     {"train.seed", "1099511627777"},
@@ -146,8 +146,8 @@ constexpr OptionKey keys[] = {
     {"precision.initial_loss_scale", "", nullptr, "a comparison finds one that does not overflow"},
     {"precision.min_loss_scale", "16", scales},
     {"precision.loss_scale_growth", "1.5", scales},
-    // With the last one, 2^-20, a comparison begins with steps that are skipped, as fast as the
-    // scale may grow. Types that reach farther than fp16 skip none.
+    // With the last value, 2^-20, a comparison begins with skipped steps, because the scale may
+    // fall this fast. Types with a wider range than fp16 skip none.
     {"precision.loss_scale_backoff", "0.25|9.5367431640625e-7 precision.compute=fp16", scales},
     {"precision.loss_scale_window", "1|2", scales},
     {"precision.loss_scale_hysteresis", "1", scales},

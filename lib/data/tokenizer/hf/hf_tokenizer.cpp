@@ -26,8 +26,8 @@ namespace trainctl::hf {
 
 class Splitter {
  public:
-  /// ByteLevel, alone or last in a Sequence; before it Split and Digits. Throws Error{bad_data} for
-  /// others.
+  /// Accepts ByteLevel, alone or last in a Sequence after Split and Digits. Throws Error{bad_data}
+  /// for other steps.
   explicit Splitter(const JsonValue& pre_tokenizer);
 
   using Take = std::function<void(std::string_view word)>;
@@ -38,9 +38,9 @@ class Splitter {
  private:
   enum class Behaviour { isolated, removed, merged_with_previous, merged_with_next, contiguous };
   struct Step {
-    std::optional<Pattern> pattern;  // nothing: all of the text is one piece
+    std::optional<Pattern> pattern;  // if unset, all of the text is one piece
     Behaviour behaviour = Behaviour::isolated;
-    bool inverted = false;        // the pattern matches what is between the separators
+    bool inverted = false;        // the pattern matches the text between separators
     bool prefixes_space = false;  // puts a space before a piece that has none
   };
   struct Walk {
@@ -78,8 +78,8 @@ Pattern read_pattern(const JsonValue& value) {
   }
 }
 
-/// Calls piece(begin, end, is_match) for all of `text`: the matches and what is between them. An
-/// empty match is one, except right after a match.
+/// Calls piece(begin, end, is_match) for each match in `text` and each text between matches. An
+/// empty match counts, except right after a match.
 template <class Piece>
 void each_piece(const Pattern& pattern, std::string_view text, Matcher& matcher, Piece piece) {
   std::size_t from = 0;
@@ -190,7 +190,7 @@ void Splitter::run(std::size_t step, std::string_view piece, const Walk& walk) c
 void Splitter::separate(std::size_t step, std::string_view piece, const Walk& walk) const {
   const Step& rule = steps_[step];
   if (!rule.pattern) return run(step + 1, piece, walk);
-  // The piece that the next one may join.
+  // The pending piece, which the next piece may join.
   std::size_t begin = 0;
   std::size_t end = 0;
   bool was_match = false;
@@ -217,14 +217,14 @@ void Splitter::separate(std::size_t step, std::string_view piece, const Walk& wa
   give();
 }
 
-// The tokens of words that were met lately, for one thread: a table of fixed size in which a word
-// takes the place of another.
+// Recent words with their tokens, for one thread: a table of fixed size in which a new word
+// overwrites an older one.
 
 class WordCache {
  public:
   WordCache() : entries_(places) {}
 
-  /// The tokens of `word`; empty if it is not known.
+  /// The tokens of `word`; empty if the cache does not have it.
   std::span<const std::int32_t> find(std::string_view word) const {
     const Entry& entry = entries_[place_of(word)];
     const bool is_it = word.size() == entry.bytes && word.size() <= max_bytes &&
@@ -232,7 +232,7 @@ class WordCache {
     return {entry.tokens, is_it ? entry.count : std::size_t{0}};
   }
 
-  /// Longer words, and words of more tokens, are not kept.
+  /// Stores the tokens of a word, unless the word is too long or has too many tokens.
   void keep(std::string_view word, std::span<const std::int32_t> tokens) {
     if (word.size() > max_bytes || tokens.size() > max_tokens) return;
     Entry& entry = entries_[place_of(word)];
@@ -297,7 +297,7 @@ std::filesystem::path file_of(const std::filesystem::path& path) {
   return kind_of_file(path) == FileKind::folder ? path / "tokenizer.json" : path;
 }
 
-/// The document, after a check of its top keys that are not parts of the tokenizer.
+/// Returns the document after a check of its top keys that are not parts of the tokenizer.
 const JsonValue& checked(const JsonValue& root) {
   root.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer",
                    "pre_tokenizer", "post_processor", "decoder", "model"});
@@ -311,7 +311,7 @@ const JsonValue& checked(const JsonValue& root) {
   return root;
 }
 
-/// Other decoders than this one would change the text.
+/// Refuses decoders other than ByteLevel, since they would change the text.
 void check_decoder(const JsonValue& decoder, int depth = 0) {
   if (decoder.is_null()) decoder.refuse("expected a ByteLevel decoder, found null");
   if (depth == deepest_sequence) decoder.refuse("sequences nest more than 16 deep");
@@ -328,7 +328,7 @@ void check_decoder(const JsonValue& decoder, int depth = 0) {
   if (count == 0) decoder["decoders"].refuse("expected a ByteLevel decoder, found none");
 }
 
-/// Only where ByteLevel is the whole pre-tokenizer can tokenizer_config.json change it.
+/// The prefix-space flag of a lone ByteLevel: only then can tokenizer_config.json change it.
 std::optional<bool> prefix_space_of(const JsonValue& pre_tokenizer) {
   const bool is_whole = pre_tokenizer["type"].text() == "ByteLevel";
   return is_whole ? std::optional(pre_tokenizer["add_prefix_space"].flag()) : std::nullopt;
@@ -355,8 +355,8 @@ struct HfTokenizer::Impl {
     files.push_back(path);
   }
 
-  /// Added tokens stand for themselves, the others for bytes if they can. (The reference library
-  /// reads added tokens as bytes too, and so garbles those with accents.)
+  /// Sets the bytes of each token: added tokens stand for their own text, other tokens for bytes if
+  /// they can. (The reference library garbles added tokens with accents by reading them as bytes.)
   void set_bytes() {
     bytes.resize(pairs.tokens().size());
     for (std::size_t id = 0; id < bytes.size(); ++id) {
@@ -417,7 +417,7 @@ struct HfTokenizer::Impl {
   Normalizer normalizer;
   Splitter splitter;
   AddedTokens added;
-  std::vector<std::string> bytes;  // of each token; empty: no token
+  std::vector<std::string> bytes;  // bytes of each token; empty if an id has no token
   TextFrame frame;
   SpecialTokens special;
   std::vector<std::filesystem::path> files;

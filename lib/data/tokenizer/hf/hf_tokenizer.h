@@ -18,27 +18,27 @@
 
 namespace trainctl::hf {
 
-/// Ids above this are refused: a table has a place for each.
+/// The largest id that is accepted: a table has a place for each id.
 inline constexpr std::int64_t max_token_id = (std::int64_t{1} << 22) - 1;
 
-/// Byte-pair encoding of words: the "model" of a tokenizer.json. A word's bytes are tokens at
-/// first; then the pair of neighbours that comes first in the list of merges becomes one token,
+/// Byte-pair encoding of words: the "model" of a tokenizer.json. A word starts as one token per
+/// byte; then the pair of neighbours that comes first in the list of merges becomes one token,
 /// until no neighbours are in the list.
 class BytePairs {
  public:
-  /// Throws Error{bad_data} with the file and the path of what is wrong or not built.
+  /// Throws Error{bad_data} with the file and the path of a value that is wrong or not supported.
   explicit BytePairs(const JsonValue& model);
 
   /// Working memory of `encode`, for one thread.
   struct Workspace {
     struct Symbol {
-      std::int32_t token;  // -1: merged into the one before
+      std::int32_t token;  // -1 if merged into the symbol before
       std::int32_t before;
       std::int32_t after;
     };
     struct Candidate {
-      std::uint64_t order;  // (rank, place): the least is merged first
-      std::int32_t token;   // what it makes
+      std::uint64_t order;  // (rank, place): the lowest is merged first
+      std::int32_t token;   // the merged token
     };
     std::vector<Symbol> symbols;
     std::vector<Candidate> queue;
@@ -71,13 +71,13 @@ class BytePairs {
 
   std::vector<std::string> tokens_;
   std::unordered_map<std::string, std::int32_t> ids_;
-  std::unordered_map<std::uint64_t, Merge> merges_;  // by the two tokens
+  std::unordered_map<std::uint64_t, Merge> merges_;  // the merge of each pair of tokens
   std::uint32_t ranks_ = 0;
   std::array<std::int32_t, 256> bytes_{};  // the token of each byte, dropped or unknown
   std::int32_t unknown_token_ = -1;
   bool fuses_unknown_ = false;
   bool ignores_merges_ = false;
-  std::unordered_map<std::string, std::int32_t> words_;  // by their bytes; if merges are ignored
+  std::unordered_map<std::string, std::int32_t> words_;  // by the word; if merges are ignored
 };
 
 // Tokens that are found in text as they are, before it is split into words: the "added_tokens" of a
@@ -93,7 +93,7 @@ struct AddedToken {
   bool normalized = false;   // looked for in normalised text
 };
 
-/// A part of a text: a token, or text without one (-1).
+/// A part of a text: an added token, or text without one (token -1).
 struct TextPart {
   std::string_view text;
   std::int32_t token = -1;
@@ -105,7 +105,8 @@ class AddedTokens {
   /// the file does.
   AddedTokens(const JsonValue& list, const BytePairs& model, const Normalizer& normalizer);
 
-  /// Appends the parts of `text`: first of raw text, then of each part's normalised text.
+  /// Appends the parts of `text`: cut_raw for a raw text, then cut_normalized for each part of it
+  /// without a token, once normalised.
   void cut_raw(std::string_view text, Matcher& matcher, std::vector<TextPart>& out) const {
     cut(raw_, text, matcher, out);
   }
@@ -134,7 +135,7 @@ class AddedTokens {
   Pattern word_character_;
 };
 
-// Which tokens begin, end and pad texts: the "post_processor" of a tokenizer.json, and the other
+// The tokens that begin, end and pad texts: the "post_processor" of a tokenizer.json, and the other
 // files of its folder.
 
 /// The tokens that the reference library puts around one text when it adds special tokens.
@@ -143,16 +144,16 @@ struct TextFrame {
   std::vector<std::int32_t> after;
 };
 
-/// null, ByteLevel, TemplateProcessing or a Sequence of those; tokens below `vocab_size`. Throws
-/// Error{bad_data}.
+/// Accepts null, ByteLevel, TemplateProcessing or a Sequence of those, with tokens below
+/// `vocab_size`. Throws Error{bad_data}.
 TextFrame read_post_processor(const JsonValue& post_processor, std::int64_t vocab_size);
 
 struct SpecialTokens {
   std::optional<std::int32_t> bos;
   std::optional<std::int32_t> eos;
   std::optional<std::int32_t> pad;
-  std::vector<std::int32_t> stops;               // each of them ends what a model writes
-  std::vector<std::filesystem::path> read_from;  // the files that were there
+  std::vector<std::int32_t> stops;               // tokens that end generation
+  std::vector<std::filesystem::path> read_from;  // the files that exist
 };
 
 /// Special tokens by tokenizer.json, for comparison with the other files of its folder.
@@ -161,13 +162,13 @@ struct KnownTokenizer {
   const TextFrame& frame;
   std::function<std::optional<std::int32_t>(const std::string& token)> id_of;
   std::int64_t vocab_size;
-  std::optional<bool> prefix_space;  // of a pre-tokenizer that is ByteLevel alone
+  std::optional<bool> prefix_space;  // set if the pre-tokenizer is ByteLevel alone
 };
 
-/// bos, eos and pad are the first that is found in tokenizer_config.json, special_tokens_map.json,
-/// generation_config.json and config.json of the folder. The end tokens of the last two stop
-/// generation too. Throws Error{bad_data}, also where tokenizer_config.json contradicts
-/// tokenizer.json.
+/// Takes bos, eos and pad each from the first of these files of the folder that has it:
+/// tokenizer_config.json, special_tokens_map.json, generation_config.json, config.json. The end
+/// tokens of the last two stop generation too. Throws Error{bad_data}, also where
+/// tokenizer_config.json contradicts tokenizer.json.
 SpecialTokens read_special_tokens(const std::filesystem::path& folder, const KnownTokenizer& known);
 
 // A byte-level BPE tokenizer as Hugging Face's tokenizer.json describes it: GPT-2, Llama 3, Qwen
@@ -175,9 +176,9 @@ SpecialTokens read_special_tokens(const std::filesystem::path& folder, const Kno
 
 class HfTokenizer {
  public:
-  /// Reads a tokenizer.json, or that of a folder, and the files of its folder that name special
-  /// tokens. Throws Error{missing_input | bad_data}: a step that the file asks for and that is not
-  /// built is refused with its path in the file.
+  /// Reads a tokenizer.json, given as a file or by its folder, and the files of the folder that
+  /// name special tokens. Throws Error{missing_input | bad_data}: a step that the file requires but
+  /// is not supported is refused with its path in the file.
   explicit HfTokenizer(const std::filesystem::path& path);
   ~HfTokenizer();
 
@@ -195,7 +196,7 @@ class HfTokenizer {
   std::int64_t vocab_size() const;
   const SpecialTokens& special() const;
   const TextFrame& frame() const;
-  /// The files that decide what this tokenizer does.
+  /// The files that determine this tokenizer.
   const std::vector<std::filesystem::path>& files() const;
 
  private:

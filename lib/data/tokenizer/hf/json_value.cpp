@@ -19,14 +19,14 @@ constexpr std::int64_t max_file_bytes = std::int64_t{1} << 30;
 
 const Json& json_of(const void* value) { return *static_cast<const Json*>(value); }
 
-/// The parser's reason, without the text that it quotes, which may be long.
+/// The reason in a message of the parser, without the quoted text, which may be long.
 std::string parser_reason(const std::string& message) {
   const std::size_t begin = message.find(" - ");
   if (begin == std::string::npos) return "";
   return ": " + message.substr(begin + 3, message.find("; last read", begin) - begin - 3);
 }
 
-/// "LINE:COLUMN" of the byte that is the `place`th.
+/// "LINE:COLUMN" of byte number `place`, counted from 1.
 std::string place_in(std::string_view text, std::size_t place) {
   const std::string_view before = text.substr(0, place == 0 ? 0 : place - 1);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
@@ -35,7 +35,7 @@ std::string place_in(std::string_view text, std::size_t place) {
   return formatted("{}:{}", line, column + 1);
 }
 
-/// The path of a member.
+/// The path of member `key` of the value at `path`.
 std::string member_path(const std::string& path, std::string_view key) {
   const bool is_plain = !key.empty() && std::all_of(key.begin(), key.end(), [](char letter) {
     return letter == '_' || letter == '-' || std::isalnum(static_cast<unsigned char>(letter)) != 0;

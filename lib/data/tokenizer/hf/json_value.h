@@ -1,5 +1,5 @@
-// A JSON file whose values know their place, so that each complaint about one names the file and
-// the path to the value: "FILE: model.merges[3]: ...".
+// A JSON file whose values know their place, so that each error names the file and the path to the
+// value: "FILE: model.merges[3]: ...".
 #pragma once
 
 #include <cstdint>
@@ -12,15 +12,14 @@
 
 namespace trainctl::hf {
 
-/// How deep sequences may lie in sequences.
+/// The deepest nesting of sequences in sequences.
 inline constexpr int deepest_sequence = 16;
 
-/// `text` in quotes, with escapes as JSON has them, cut to what a message can hold.
+/// `text` in quotes, with escapes as in JSON, cut to a length for messages.
 std::string in_quotes(const std::string& text);
 
-/// A value of a JsonFile, or one that is absent; absent and null values are the same. Lives no
-/// longer than its file. Each function that finds another kind of value than it needs throws
-/// Error{bad_data}.
+/// A value of a JsonFile, or an absent value; absent and null values are the same. Must not outlive
+/// its file. Each function throws Error{bad_data} if the value is of another kind than it needs.
 class JsonValue {
  public:
   bool is_null() const;
@@ -30,7 +29,7 @@ class JsonValue {
 
   /// A member of an object; absent where the object lacks it.
   JsonValue operator[](std::string_view key) const;
-  /// Null and absent are false.
+  /// The boolean; false if the value is null or absent.
   bool flag() const;
   std::string text() const;
   std::int64_t whole(std::int64_t least, std::int64_t most) const;
@@ -50,8 +49,8 @@ class JsonValue {
   [[noreturn]] void expected(const std::string& what) const;
 
   const std::filesystem::path* file_;
-  const void* value_;  // the library's; null when absent
-  std::string path_;   // "" of the whole document
+  const void* value_;  // a value of the JSON library; null if absent
+  std::string path_;   // "" for the whole document
 };
 
 class JsonFile {

@@ -28,8 +28,8 @@ constexpr std::string_view other_than_spaces =
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-"
     "\\x{10ffff}";
 
-// The characters that \w matches in Oniguruma: in a class, and alone, where it has six fractions
-// and powers too.
+// The characters that \w matches in Oniguruma: in a character class, and alone, where six fractions
+// and powers match, too.
 constexpr std::string_view word_class = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 constexpr std::string_view word_alone =
     "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
@@ -105,7 +105,7 @@ class Rewriter {
     copy(1);
   }
 
-  /// {n}, {n,} or {n,m}; a possessive one means another thing in Oniguruma.
+  /// Copies {n}, {n,} or {n,m}; refuses a possessive one, which Oniguruma reads in another way.
   void repetition() {
     const std::size_t end = rest_.find('}');
     if (end == std::string_view::npos || end < 2 || rest_[1] == ',' ||
@@ -128,7 +128,7 @@ class Rewriter {
         copy(1);
       }
     }
-    copy(1);  // where it is missing, PCRE2 says so
+    copy(1);  // PCRE2 reports a missing bracket
   }
 
   void escape(bool in_class) {
@@ -161,7 +161,7 @@ class Rewriter {
     copy(2);
   }
 
-  /// \xHH below 0x80, \x{H...} and \uHHHH.
+  /// Rewrites \xHH below 0x80, \x{H...} and \uHHHH.
   void code_point(std::size_t opening) {
     const bool braces = opening == 3;
     const std::size_t most = braces ? 8 : rest_[1] == 'u' ? 4 : 2;
@@ -178,7 +178,7 @@ class Rewriter {
     replace(bytes, "\\x{" + number + "}");
   }
 
-  /// \p{Name}, \P{Name} and \p{^Name}, of a general category or a script.
+  /// Rewrites \p{Name}, \P{Name} and \p{^Name}, with a general category or a script.
   void property() {
     const std::size_t end = rest_.find('}');
     if (rest_.size() < 4 || rest_[2] != '{' || end == std::string_view::npos) refuse(3);
@@ -193,7 +193,7 @@ class Rewriter {
     const bool is_word = !name.empty() && std::all_of(name.begin(), name.end(), [](char letter) {
       return is_alphanumeric(letter) || letter == '_';
     });
-    // Without case, PCRE2 widens the categories of cased letters.
+    // When it ignores case, PCRE2 widens the categories of cased letters.
     const bool has_case = name == "Lu" || name == "Ll" || name == "Lt";
     if (!is_word || (has_case && !caseless_.empty() && caseless_.back())) refuse(end + 1);
     replace(end + 1, start + (is_category ? "" : "sc:") + name + "}");
@@ -201,17 +201,17 @@ class Rewriter {
 
   std::string_view rest_;
   std::string out_;
-  std::vector<bool> caseless_;  // of each open group
+  std::vector<bool> caseless_;  // whether each open group ignores case
 };
 
-/// This pattern for PCRE2 with UTF and UCP. An expression that means another thing there is spelled
-/// out or refused: Error{bad_data}, which names it.
+/// Rewrites a pattern for PCRE2 with UTF and UCP. An expression with another meaning in PCRE2 is
+/// spelled out, or refused with an Error{bad_data} that names it.
 std::string pcre_of(std::string_view pattern) { return Rewriter(pattern).run(); }
 
 constexpr std::size_t min_stack = std::size_t{32} << 10;
 constexpr std::size_t max_stack = std::size_t{64} << 20;
 
-/// PCRE2's words for one of its codes.
+/// PCRE2's text for one of its error codes.
 std::string words_of(int code) {
   std::array<PCRE2_UCHAR, 256> text{};
   pcre2_get_error_message(code, text.data(), text.size());
@@ -281,7 +281,7 @@ bool Matcher::find(const Pattern& pattern, std::string_view text, std::size_t fr
   const int result = pcre2_match(pattern.code_->code.get(), bytes_of(text), text.size(), from,
                                  PCRE2_NO_UTF_CHECK, memory_->data.get(), memory_->context.get());
   if (result == PCRE2_ERROR_NOMATCH) return false;
-  // 0: there are more groups than the one place that is kept, of the whole match.
+  // 0 means that the pattern has groups: only the place of the whole match is kept.
   if (result < 0) {
     throw Error(ExitCode::bad_data,
                 formatted("a pattern of the tokenizer failed on {} bytes of text: {}", text.size(),

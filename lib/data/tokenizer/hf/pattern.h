@@ -13,11 +13,11 @@ class Matcher;
 /// A compiled pattern; used by many threads, each with its own Matcher.
 class Pattern {
  public:
-  /// A pattern as tokenizer.json has it. Throws Error{bad_data} with what of it is refused.
+  /// A pattern as written in tokenizer.json. Throws Error{bad_data} that names a refused part.
   explicit Pattern(std::string_view regex);
-  /// Finds `text` itself.
+  /// A pattern that matches exactly `text`.
   static Pattern literal(std::string_view text);
-  /// A character of a word, as Rust's regex crate has \w, at the start of a text.
+  /// A pattern for a word character, \w of Rust's regex crate, at the start of a text.
   static Pattern of_word_character();
   ~Pattern();
   Pattern(Pattern&&) noexcept;
@@ -43,7 +43,7 @@ class Matcher {
   Matcher(const Matcher&) = delete;
   Matcher& operator=(const Matcher&) = delete;
 
-  /// The first match that begins at `from` or later; false without one. Throws Error{bad_data}
+  /// The first match that begins at `from` or later; false if there is none. Throws Error{bad_data}
   /// where the pattern takes too many steps or too much memory on this text.
   bool find(const Pattern& pattern, std::string_view text, std::size_t from, Match& found);
 

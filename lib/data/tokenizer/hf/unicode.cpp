@@ -15,7 +15,7 @@ unsigned char byte_at(std::string_view text, std::size_t place) {
   return static_cast<unsigned char>(text[place]);
 }
 
-/// Bytes of a character that begins with `lead`; 0 for what begins none.
+/// Bytes of a character that begins with `lead`; 0 if none begins with it.
 std::size_t bytes_after(unsigned char lead) {
   if (lead < 0x80) return 1;
   if (lead < 0xc2 || lead > 0xf4) return 0;
@@ -135,14 +135,14 @@ void append_code_point(char32_t code_point, std::string& out) {
 
 namespace {
 
-/// Printable characters of Latin-1, except the soft hyphen, stand for themselves.
+/// Whether a byte stands for itself: printable Latin-1, except the soft hyphen.
 bool is_itself(char32_t byte) {
   return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad);
 }
 
 struct Alphabet {
   std::array<char32_t, 256> characters{};
-  std::array<int, 512> bytes{};  // by character; -1: none
+  std::array<int, 512> bytes{};  // the byte of each character; -1 for none
 
   Alphabet() {
     bytes.fill(-1);
@@ -232,8 +232,8 @@ std::string_view Normalizer::apply(std::string_view text, std::string& storage) 
   return storage;
 }
 
-/// ASCII characters keep their places and never join what is before them: only runs of other
-/// characters, each with the character before it, need work.
+/// ASCII characters keep their places and never combine with the text before them: only runs of
+/// other characters, each with the character before it, need work.
 void Normalizer::append(const Form& form, std::string_view text, std::string& out) {
   while (!text.empty()) {
     const auto other = std::find_if_not(text.begin(), text.end(), is_ascii);

@@ -13,14 +13,14 @@ namespace trainctl::hf {
 
 inline constexpr std::string_view replacement = "\xef\xbf\xbd";  // U+FFFD
 
-/// Bytes of `text` before its first invalid sequence; text.size() where it is valid.
+/// Bytes of `text` before its first invalid sequence; text.size() if all of it is valid.
 std::size_t valid_prefix(std::string_view text);
 
 /// `text` with U+FFFD for each invalid sequence: each longest beginning of a character, else each
 /// byte, as in chapter 3.9 of the Unicode standard and Python's errors="replace".
 std::string replace_invalid(std::string_view text);
 
-/// Bytes at the end of `text` that begin a character and do not end it: 0 to 3.
+/// The number of bytes of an unfinished character at the end of `text`: 0 to 3.
 std::size_t unfinished_bytes(std::string_view text);
 
 /// Bytes of the first, or last, character of valid text that is not empty.
@@ -33,18 +33,18 @@ void append_code_point(char32_t code_point, std::string& out);
 
 // The printable characters that byte-level tokenizers write for bytes: GPT-2's bytes_to_unicode.
 
-/// The bytes for which a token's characters stand; nothing if one of them stands for no byte.
-/// `token` is valid UTF-8.
+/// The bytes for which the characters of `token`, valid UTF-8, stand; nothing if some character
+/// stands for no byte.
 std::optional<std::string> bytes_of_token(std::string_view token);
 
 /// The token that stands for `byte` alone.
 std::string token_of_byte(unsigned char byte);
 
-// Unicode normal forms, as the "normalizer" of a tokenizer.json asks for them.
+// Unicode normal forms, selected by the "normalizer" of a tokenizer.json.
 
 class Normalizer {
  public:
-  /// null, NFC, NFD, NFKC, NFKD, or a Sequence of those. Throws Error{bad_data} for others.
+  /// Accepts null, NFC, NFD, NFKC, NFKD, or a Sequence of those. Throws Error{bad_data} for others.
   explicit Normalizer(const JsonValue& normalizer);
 
   /// `text` normalised: in `storage`, or `text` itself where nothing changes. `text` is valid

@@ -130,7 +130,7 @@ std::optional<std::int32_t> BytePairs::id_of(const std::string& token) const {
   return found->second;
 }
 
-/// The word as one token per byte.
+/// Sets the symbols to the tokens of the word's bytes.
 void BytePairs::start(std::string_view word, Workspace& workspace) const {
   if (word.size() > longest_word) {
     throw Error(ExitCode::bad_data,
@@ -185,7 +185,7 @@ void BytePairs::encode(std::string_view word, Workspace& workspace,
     queue.pop_back();
     const auto place = static_cast<std::int32_t>(next.order & 0xffffffffU);
     auto& left = symbols[static_cast<std::size_t>(place)];
-    // The proposed pair may be gone. As in the reference, the token that it makes decides.
+    // The pair may have changed: as in the reference, it is merged if it still gives this token.
     const Merge* merge = left.token < 0 ? nullptr : merge_at(place, workspace);
     if (merge == nullptr || merge->token != next.token) continue;
     auto& right = symbols[static_cast<std::size_t>(left.after)];
@@ -203,7 +203,7 @@ void BytePairs::encode(std::string_view word, Workspace& workspace,
 
 namespace {
 
-/// White_Space.
+/// Whether the character has the Unicode property White_Space.
 bool is_space(char32_t point) {
   return (point >= 0x9 && point <= 0xd) || point == 0x20 || point == 0x85 || point == 0xa0 ||
          point == 0x1680 || (point >= 0x2000 && point <= 0x200a) || point == 0x2028 ||
@@ -256,8 +256,8 @@ AddedToken AddedTokens::read(const JsonValue& value) {
   return token;
 }
 
-/// The reference library ignores the ids of the file: a token has its id of the vocabulary, or the
-/// next free one.
+/// Reads the list. The reference library ignores the ids of the file: a token has its id of the
+/// vocabulary, or the next free one.
 void AddedTokens::read_all(const JsonValue& list, const BytePairs& model) {
   std::unordered_set<std::string> contents;
   std::int64_t next = model.size();
@@ -276,7 +276,7 @@ void AddedTokens::read_all(const JsonValue& list, const BytePairs& model) {
   });
 }
 
-/// Among tokens with one normal form, the first special one counts, else the first.
+/// Fills the set. Among tokens with one normal form the first special one counts, else the first.
 void AddedTokens::build(Set& set, bool normalized, const Normalizer& normalizer) const {
   for (const bool special : {true, false}) {
     for (std::size_t i = 0; i < all_.size(); ++i) {
@@ -295,7 +295,7 @@ void AddedTokens::build(Set& set, bool normalized, const Normalizer& normalizer)
                      set.contents.end());
 }
 
-/// The longest content that `text` begins with; null without one.
+/// The longest content that `text` begins with; null if there is none.
 const std::pair<std::string, std::size_t>* AddedTokens::longest(const Set& set,
                                                                 std::string_view text) {
   const std::pair<std::string, std::size_t>* best = nullptr;
@@ -328,7 +328,7 @@ bool AddedTokens::is_single_word(std::string_view before, std::string_view after
 
 void AddedTokens::cut(const Set& set, std::string_view text, Matcher& matcher,
                       std::vector<TextPart>& out) const {
-  std::size_t cut_at = 0;  // the text before is in `out`
+  std::size_t cut_at = 0;  // the text before this place is in `out`
   for (std::size_t place = 0; place < text.size();) {
     const auto* found = set.begins[static_cast<unsigned char>(text[place])]
                             ? longest(set, text.substr(place))
@@ -369,7 +369,7 @@ std::vector<std::int32_t> read_piece(const JsonValue& name, const JsonValue& kno
   return ids;
 }
 
-/// Puts the tokens of a template around those that are there.
+/// Adds the tokens of a template around the tokens already in `frame`.
 void read_template(const JsonValue& value, std::int64_t vocab_size, TextFrame& frame) {
   value.allow_only({"type", "single", "pair", "special_tokens"});
   TextFrame read;
@@ -400,7 +400,7 @@ void read_processor(const JsonValue& value, std::int64_t vocab_size, int depth, 
         [&](const JsonValue& item) { read_processor(item, vocab_size, depth + 1, frame); });
   } else if (type == "TemplateProcessing") {
     read_template(value, vocab_size, frame);
-  } else if (type != "ByteLevel") {  // which only moves the offsets of tokens
+  } else if (type != "ByteLevel") {  // ByteLevel only moves the offsets of tokens
     value["type"].refuse("post-processor " + in_quotes(type) +
                          " is not built: TemplateProcessing, ByteLevel or Sequence");
   }
@@ -408,7 +408,7 @@ void read_processor(const JsonValue& value, std::int64_t vocab_size, int depth, 
 
 bool is_there(const std::filesystem::path& file) { return kind_of_file(file) != FileKind::none; }
 
-/// Reads the files of a folder; what an earlier one says holds.
+/// Reads the files of a folder; values of an earlier file take precedence.
 class Reader {
  public:
   Reader(const std::filesystem::path& folder, const KnownTokenizer& known)
@@ -438,7 +438,7 @@ class Reader {
     use(JsonFile(file).root());
   }
 
-  /// The reference library takes the tokens of this list over those of tokenizer.json.
+  /// Compares with tokenizer.json, to which the reference library prefers the tokens of this list.
   void check_added(const JsonValue& decoder) {
     if (decoder.is_null()) return;
     decoder.each_member([&](const std::string& id, const JsonValue& value) {
@@ -465,7 +465,7 @@ class Reader {
     });
   }
 
-  /// The classes of the reference library that heed these flags change what tokenizer.json says.
+  /// Refuses flags that contradict tokenizer.json, since the reference library would follow them.
   void check_flags(const JsonValue& root) const {
     const auto check = [&](const char* name, bool is_so) {
       const JsonValue flag = root[name];
@@ -482,7 +482,7 @@ class Reader {
     if (known_.prefix_space) check("add_prefix_space", *known_.prefix_space);
   }
 
-  /// "eos_token": a text, or an object with its "content".
+  /// Takes names such as "eos_token": a text, or an object with its "content".
   void take_names(const JsonValue& root) {
     const auto take = [&](const char* name, std::optional<std::int32_t>& token) {
       JsonValue value = root[name];
@@ -496,7 +496,7 @@ class Reader {
     take("pad_token", tokens_.pad);
   }
 
-  /// "eos_token_id": a number, or a list of them.
+  /// Takes ids such as "eos_token_id": a number, or a list of numbers.
   void take_ids(const JsonValue& root) {
     const auto take = [&](const char* name, std::optional<std::int32_t>& token, bool stops) {
       std::vector<std::int32_t> ids;

@@ -1,5 +1,5 @@
-// How attention's products multiply: on fp32 values, or on pairs of bf16 values where the machine
-// has an instruction for that. Internal to lib/ops/cpu.
+// The arithmetic of attention's products: on fp32 values, or on pairs of bf16 values if the machine
+// has an instruction for these. Internal to lib/ops/cpu.
 #pragma once
 
 #ifdef __AVX512BF16__
@@ -16,12 +16,12 @@
 
 namespace trainctl {
 
-/// Each Dot says what a 32-bit unit of a panel holds (`depth` values that are neighbours along the
-/// summed dim), and has the product of two panels, C (+)= A B. Rows of C are rounded up to
-/// row_step, columns to column_step; a range of steps is widened to step_values values, for which
-/// one panel is zero and the other finite. first_row_of(column) is the first row that is needed of
-/// the columns that begin there, steps_of(row) what row_step rows from `row` on need. Its Registers
-/// live while a thread multiplies.
+/// A Dot defines the 32-bit units of panels (`depth` consecutive values of the summed dim) and the
+/// product of two panels, C (+)= A B. Rows of C are rounded up to row_step, columns to column_step.
+/// A range of steps is widened to whole step_values, where one panel must be zero and the other
+/// finite. first_row_of(column) is the first row needed in the columns that begin there;
+/// steps_of(row) are the steps needed by row_step rows from `row` on. A Dot's Registers exist while
+/// a thread multiplies.
 struct FloatDot : VectorProducts<FloatDot, float> {
   static constexpr int depth = 1;
   static constexpr int step_values = 1;
@@ -33,7 +33,7 @@ struct FloatDot : VectorProducts<FloatDot, float> {
 
 #ifdef __AVX512BF16__
 
-/// Products of bf16 pairs accumulated in fp32 by VDPBF16PS: twice the rate of fp32. A unit holds
+/// Products of bf16 pairs accumulated in fp32 by VDPBF16PS, at twice the rate of fp32. A unit holds
 /// two values, the earlier one in its lower half.
 struct PairDot : VectorProducts<PairDot, std::uint32_t> {
   static constexpr int depth = 2;
@@ -47,7 +47,7 @@ struct PairDot : VectorProducts<PairDot, std::uint32_t> {
     return earlier.bits | (static_cast<std::uint32_t>(later.bits) << 16);
   }
 
-  /// to[i] = {x[2i], x[2i + 1]} rounded; count is a multiple of 32.
+  /// to[i] = {x[2i], x[2i + 1]}, rounded; count must be a multiple of 32.
   static void pack_row(const float* x, std::int64_t count, std::uint32_t* to) {
     for (std::int64_t i = 0; i < count; i += 32) {
       const __m512bh both = _mm512_cvtne2ps_pbh(_mm512_load_ps(x + i + 16), _mm512_load_ps(x + i));
@@ -55,7 +55,7 @@ struct PairDot : VectorProducts<PairDot, std::uint32_t> {
     }
   }
 
-  /// to[i] = {x[i], y[i]} rounded; count is a multiple of 16.
+  /// to[i] = {x[i], y[i]}, rounded; count must be a multiple of 16.
   static void pack_row_pair(const float* x, const float* y, std::int64_t count, std::uint32_t* to) {
     const __m512i zip = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24,
                                          8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
@@ -70,14 +70,14 @@ struct PairDot : VectorProducts<PairDot, std::uint32_t> {
 
 #ifdef __AMX_BF16__
 
-/// Products of bf16 pairs in the tile registers of AMX: 32 x 32 sums at a time, 16 units of the
-/// summed dim in a step. Panels hold units as for VDPBF16PS.
+/// Products of bf16 pairs in AMX tile registers: 32 x 32 sums at a time, 16 units of the summed dim
+/// per step. Panels are as for VDPBF16PS.
 struct TileDot : PairDot {
   using Registers = TileRegisters;
   static constexpr int row_step = 32;
   static constexpr int column_step = 32;
   static constexpr int step_values = 32;
-  static constexpr std::int64_t max_transposed = 48;  // units of a row where a_step is not 1
+  static constexpr std::int64_t max_transposed = 48;  // units per row if a_step is not 1
 
   template <Start start, class FirstRow, class Steps>
   static void product(std::int64_t rows, std::int64_t columns, const Panels<Unit>& panels,
@@ -112,7 +112,7 @@ struct TileDot : PairDot {
     }
   }
 
-  /// Rows of a from a panel that has its steps side by side; the panel becomes that of the rows.
+  /// Transposes the rows of a from a panel with contiguous steps; `strip` then refers to these.
   static void gather_rows(Panels<Unit>& strip, StepRange& steps, Unit* to) {
     const std::int64_t width = steps.end - steps.begin;
     for (std::int64_t row = 0; row < row_step; row += lanes) {

@@ -1,4 +1,4 @@
-// How attention's work is cut into blocks, and how these are packed into panels. Internal to
+// The division of attention's work into blocks, and the packing of blocks into panels. Internal to
 // lib/ops/cpu.
 #pragma once
 
@@ -19,10 +19,10 @@
 
 namespace trainctl {
 
-// How attention's work is cut: the sizes of its blocks, pieces of scratch memory, and how items
-// reach the threads. Internal to lib/ops/cpu.
+// The division of attention's work: block sizes, pieces of scratch memory, and the assignment of
+// items to threads. Internal to lib/ops/cpu.
 
-// Multiples of what every Dot takes at a time.
+// Multiples of every Dot's steps.
 inline constexpr std::int64_t block_queries = 96;
 inline constexpr std::int64_t block_keys = 192;
 template <class Dot>
@@ -34,7 +34,7 @@ static_assert(fits_blocks<FloatDot> && fits_blocks<Bf16Dot>);
 static_assert(TileDot::max_transposed * TileDot::depth >= block_queries);
 #endif
 
-/// Hands out pieces of a thread's scratch memory, 64-byte aligned.
+/// Allocates pieces of a thread's scratch memory, 64-byte aligned.
 class Arena {
  public:
   explicit Arena(std::byte* begin) : begin_(begin), next_(begin) {}
@@ -52,15 +52,15 @@ class Arena {
   std::byte* next_;
 };
 
-/// The multiplications of an operation: those for all scores, masked ones too, and an equal number
-/// for the sums of values.
+/// The multiplications of an operation: those of all scores, including masked ones, plus an equal
+/// number for the sums of values.
 inline std::int64_t products_of(const AttentionShape& shape) {
   return 2 * shape.sequences * shape.heads * shape.query_length * shape.key_length * shape.head_dim;
 }
 
-/// Calls body(item, arena) for each item in [0, count) on whichever thread is free; early items
-/// should be the long ones. An item's result may not depend on the thread. `products`: what there
-/// is to multiply, since a thread should have some microseconds of it.
+/// Calls body(item, arena) for each item in [0, count), on whichever thread is free; long items
+/// should come first. An item's result must not depend on the thread. `products` is the number of
+/// multiplications; each thread should get some microseconds of work.
 template <class Body>
 void run_items(const OpContext& context, std::int64_t count, std::int64_t products,
                const Body& body) {
@@ -77,10 +77,9 @@ void run_items(const OpContext& context, std::int64_t count, std::int64_t produc
 }
 
 // Copies blocks of q, k, v and d_out into the panels that attention's products read: units of
-// Dot::depth neighbouring values, zero where a panel is larger than its block. Internal to
-// lib/ops/cpu.
+// Dot::depth consecutive values, zero where a panel exceeds its block. Internal to lib/ops/cpu.
 
-/// One head's rows of a [tokens, heads * head_dim] tensor.
+/// The rows of one head in a [tokens, heads * head_dim] tensor.
 template <class T>
 struct HeadRows {
   const T* data;
@@ -97,7 +96,7 @@ struct HeadRows {
   const T* row(std::int64_t index) const { return data + index * stride; }
 };
 
-/// Sizes of one head's panels: its width in vectors' terms and in units.
+/// The width of one head's panels, in values and in units.
 template <class Dot>
 struct HeadSize {
   std::int64_t dim;
@@ -108,7 +107,7 @@ struct HeadSize {
   std::int64_t row_units() const { return padded / Dot::depth; }
 };
 
-/// Writes `count` units: the values of `row`, in order.
+/// Writes `count` units with the values of `row`, in order.
 template <class Dot, class T>
 void copy_units(const T* row, std::int64_t count, void* to) {
   if constexpr (sizeof(typename Dot::Unit) == Dot::depth * sizeof(T)) {
@@ -118,7 +117,7 @@ void copy_units(const T* row, std::int64_t count, void* to) {
   }
 }
 
-/// to[row][unit]: rows as they are, [rows, size.row_units()], zero beyond the block.
+/// Packs rows unchanged: to[row][unit], [rows, size.row_units()], zero outside the block.
 template <class Dot, class T>
 void pack_rows(const HeadRows<T>& from, std::int64_t rows, const HeadSize<Dot>& size,
                typename Dot::Unit* to) {
@@ -130,8 +129,8 @@ void pack_rows(const HeadRows<T>& from, std::int64_t rows, const HeadSize<Dot>& 
   std::fill(to, to + (rows - from.count) * width, typename Dot::Unit{});
 }
 
-/// to[unit][row]: the transpose, [size.row_units(), block_keys], zero up to the next multiple of
-/// column_step rows and after the units.
+/// Packs the transpose: to[unit][row], [size.row_units(), block_keys], with zeros up to the next
+/// multiple of column_step rows, and after the units.
 template <class Dot, class T>
 void pack_transposed(const HeadRows<T>& from, const HeadSize<Dot>& size, typename Dot::Unit* to) {
   const std::int64_t rows = round_up(from.count, Dot::column_step);
@@ -166,8 +165,8 @@ void pack_transposed(const HeadRows<T>& from, const HeadSize<Dot>& size, typenam
   }
 }
 
-/// to[row / depth][column]: units whose values are neighbours in a column, [rows / depth,
-/// size.padded], zero beyond the block. `rows` is a multiple of depth.
+/// Packs units that hold consecutive rows of a column: to[row / depth][column], [rows / depth,
+/// size.padded], zero outside the block. `rows` must be a multiple of depth.
 template <class Dot, class T>
 void pack_row_groups(const HeadRows<T>& from, std::int64_t rows, const HeadSize<Dot>& size,
                      typename Dot::Unit* to) {
@@ -188,7 +187,7 @@ void pack_row_groups(const HeadRows<T>& from, std::int64_t rows, const HeadSize<
   }
 }
 
-/// to[i] = from[i] * scale, i < head_dim.
+/// to[i] = from[i] * scale for i < head_dim, converted to T.
 template <class T>
 void write_row(const float* from, float scale, std::int64_t head_dim, T* to) {
 #pragma omp simd

@@ -1,4 +1,4 @@
-// Blocks of queries and keys of attention, and the steps of attention on rows of their scores.
+// Blocks of queries and keys in attention, and the operations of attention on rows of scores.
 // Internal to lib/ops/cpu.
 #pragma once
 
@@ -13,30 +13,30 @@
 
 namespace trainctl {
 
-// Blocks of queries of one head and blocks of keys: where they lie, and which keys a block of
-// queries sees. Internal to lib/ops/cpu.
+// Blocks of queries of one head, and blocks of keys: their rows and positions, and the keys that a
+// block of queries sees. Internal to lib/ops/cpu.
 
 /// Up to block_queries consecutive queries of one head.
 struct QueryBlock {
   std::int64_t sequence, head;
-  std::int64_t first;  // of the first query among those of its sequence
+  std::int64_t first;  // index of the first query in its sequence
   std::int64_t count;
-  std::int64_t position;          // of the first query
-  std::int64_t row;               // of its token
-  const std::int32_t* first_key;  // [block_queries]: first position each sees; 0 if null
+  std::int64_t position;          // position of the first query
+  std::int64_t row;               // row of the first query's token
+  const std::int32_t* first_key;  // [block_queries]: first position each query sees; 0 if null
 
-  /// With those up to the next multiple of what Dot's products take at a time.
+  /// The number of rows, rounded up to what Dot's products process at a time.
   template <class Dot>
   std::int64_t rows() const {
     return round_up(count, Dot::row_step);
   }
-  /// Position after the last one that any query of the block sees.
+  /// The position after the last one that some query of the block sees.
   std::int64_t end_key() const { return position + count; }
   std::int64_t begin_key() const { return first_key == nullptr ? 0 : first_key[0]; }
 };
 
-/// The queries that share one KV head are cut into blocks, all heads of a range of queries before
-/// the next range. No block has queries of two runs.
+/// The queries that share one KV head, cut into blocks; all heads of a range of queries come before
+/// the next range. A block has queries of a single run.
 struct BlockList {
   const AttentionShape& shape;
   TokenRuns queries;
@@ -62,13 +62,13 @@ struct BlockList {
 
 /// Up to block_keys consecutive keys of a sequence.
 struct KeyBlock {
-  std::int64_t row;       // of the first key's token
-  std::int64_t position;  // of the first key
+  std::int64_t row;       // row of the first key's token
+  std::int64_t position;  // position of the first key
   std::int64_t count;
   std::int64_t end() const { return position + count; }
 };
 
-/// The keys of a sequence in blocks, none of which has keys of two runs.
+/// The keys of a sequence, cut into blocks; a block has keys of a single run.
 struct KeyList {
   TokenRuns keys;
 
@@ -80,7 +80,7 @@ struct KeyList {
     return {tokens.row + sequence * keys.stride + begin, tokens.position + begin,
             std::min(block_keys, keys.length - begin)};
   }
-  /// Whether one of the blocks [begin, end) has a key before a position.
+  /// Whether one of the blocks [begin, end) has a key before `position`.
   bool any_before(std::int64_t position, std::int64_t begin, std::int64_t end) const {
     for (std::int64_t index = begin; index < end; ++index) {
       if (block(0, index).position < position) return true;
@@ -89,8 +89,8 @@ struct KeyList {
   }
 };
 
-/// Fills first_key for the block's rows from the queries' first positions and the limits of what
-/// they see, where there are any; the rows after the last query get its value.
+/// Sets block.first_key from the queries' first positions and the key limits, if there are any.
+/// Rows after the last query get the value of the last query.
 inline void set_first_keys(const Tensor& first_position, const KeyLimits& limits, QueryBlock& block,
                            std::int32_t* first_key) {
   if (first_position.empty() && !limits.any()) return;
@@ -103,14 +103,14 @@ inline void set_first_keys(const Tensor& first_position, const KeyLimits& limits
   block.first_key = first_key;
 }
 
-/// The part of a key block that a query block works on.
+/// The part of a key block that a query block sees.
 struct Overlap {
   std::int64_t key;       // position of the key block's first key
-  std::int64_t columns;   // keys of it that the last query may see
-  std::int64_t diagonal;  // row r sees columns below diagonal + r
+  std::int64_t columns;   // keys that the last query may see
+  std::int64_t diagonal;  // row r sees columns < diagonal + r
 
   bool empty() const { return columns <= 0; }
-  /// Columns [first(row), last(row)) are seen by `row`.
+  /// `row` sees columns [first(row), last(row)).
   std::int64_t last(std::int64_t row) const {
     return std::clamp<std::int64_t>(diagonal + row, 0, columns);
   }
@@ -118,7 +118,7 @@ struct Overlap {
     if (block.first_key == nullptr) return 0;
     return std::clamp<std::int64_t>(block.first_key[row] - key, 0, last(row));
   }
-  /// First row that sees `column` or a later one.
+  /// The first row that sees `column` or a later one.
   std::int64_t first_row(std::int64_t column) const {
     return std::max<std::int64_t>(0, column + 1 - diagonal);
   }
@@ -130,23 +130,23 @@ inline Overlap overlap(const QueryBlock& block, const KeyBlock& keys) {
   return {keys.position, unseen ? 0 : columns, block.position - keys.position + 1};
 }
 
-// The steps of attention on one row of scores: masking, maximum, exponentials, dropout. Internal to
+// Attention's operations on one row of scores: mask, maximum, exponentials, dropout. Internal to
 // lib/ops/cpu.
 
 inline constexpr float infinity = std::numeric_limits<float>::infinity();
 
-/// Rows of scores are handled up to this column. A product takes row_step rows together, so a row
-/// is read as far as the last of them sees. Steps, or rows where keys are the rows, are widened,
-/// too. Both reach less than row_step further.
+/// The column up to which rows of scores are processed. Products read row_step rows together, as
+/// far as the last of these rows sees. They also widen ranges of steps, or of rows if keys are the
+/// rows. Each of these effects adds less than row_step.
 template <class Dot>
 std::int64_t padded_columns(std::int64_t last) {
   return std::min(block_keys, round_up(last + 2 * Dot::row_step, 32));
 }
 
-/// Columns that a row with `last` of them goes through: whole vectors.
+/// The columns that a row with `last` visible ones processes: whole vectors.
 inline std::int64_t row_columns(std::int64_t last) { return round_up(last, 16); }
 
-/// Gives the scores of keys that the row does not see -infinity; returns the columns to go through.
+/// Sets the scores of unseen keys to -infinity; returns the number of columns to process.
 inline std::int64_t mask_row(float* scores, std::int64_t first, std::int64_t last) {
   const std::int64_t columns = row_columns(last);
   std::fill(scores, scores + first, -infinity);
@@ -154,7 +154,7 @@ inline std::int64_t mask_row(float* scores, std::int64_t first, std::int64_t las
   return columns;
 }
 
-/// The largest of the first `columns` scores, a multiple of 16.
+/// The largest of the first `columns` scores; `columns` must be a multiple of 16.
 inline float row_max(const float* scores, std::int64_t columns) {
   Vector highest = *reinterpret_cast<const Vector*>(scores);
   for (std::int64_t i = vector_lanes; i < columns; i += vector_lanes) {
@@ -168,7 +168,7 @@ inline float row_max(const float* scores, std::int64_t columns) {
   return result;
 }
 
-/// scores = exp(scale * scores - shift), where no exponent is large; returns their sum.
+/// scores = exp(scale * scores - shift), for bounded exponents; returns their sum.
 inline float exponentials(float* scores, float scale, float shift, std::int64_t columns) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -180,26 +180,26 @@ inline float exponentials(float* scores, float scale, float shift, std::int64_t 
   return sum;
 }
 
-/// scores = tanh(scores factor), the parts of their cap; the factor is scale / cap.
+/// scores = tanh(scores * factor) with factor = scale / cap: scores after the cap, divided by it.
 inline void take_parts_of_cap(float* scores, float factor, std::int64_t columns) {
 #pragma omp simd
   for (std::int64_t i = 0; i < columns; ++i) scores[i] = fast_tanh(scores[i] * factor);
 }
 
-/// d_scores times the slope of the cap, by the parts of it.
+/// Multiplies d_scores by the derivative of the cap, 1 - parts^2.
 inline void differentiate_cap(const float* parts, float* d_scores, std::int64_t columns) {
 #pragma omp simd
   for (std::int64_t i = 0; i < columns; ++i) d_scores[i] *= 1 - parts[i] * parts[i];
 }
 
-/// d_scores = weights (d_weights - mean), where d_scores holds d_weights.
+/// d_scores = weights (d_weights - mean); d_scores holds d_weights on entry.
 inline void differentiate(const float* weights, float* d_scores, float mean, std::int64_t columns) {
 #pragma omp simd
   for (std::int64_t i = 0; i < columns; ++i) d_scores[i] = weights[i] * (d_scores[i] - mean);
 }
 
-/// differentiate() under dropout: d_scores holds the gradient of the dropped weights, and the
-/// weights become the dropped ones.
+/// Like differentiate(), with dropout: d_scores holds the gradient of the dropped weights on entry,
+/// and weights hold the dropped weights on exit.
 inline void differentiate(float* weights, float* d_scores, const float* factors, float mean,
                           std::int64_t columns) {
 #pragma omp simd
@@ -217,14 +217,14 @@ float dot_row(const T* a, const T* b, std::int64_t count) {
   return sum;
 }
 
-/// Dropout's factors for the keys of one query, where there is dropout.
+/// The dropout factors for the keys of one query.
 class KeyDropout {
  public:
   explicit KeyDropout(const AttentionDropout& dropout) : dropout_(dropout) {}
 
   bool given() const { return dropout_.key.probability > 0.0F; }
 
-  /// factors[i] belongs to position `key` + i, i < columns; all are 1 without dropout.
+  /// factors[i] is for the key at position `key` + i, i < columns; all are 1 without dropout.
   void fill(const QueryBlock& block, std::int64_t row, std::int64_t key, std::int64_t columns,
             float* factors) const {
     const StepState& state = *dropout_.key.state;

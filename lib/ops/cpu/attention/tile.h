@@ -1,6 +1,6 @@
-// The product of two small packed panels, C (+)= A B, one register tile of C at a time. The columns
-// of B and C are in vectors, the scalars of A are broadcast. What one step multiplies is the
-// `Dot`'s business (dot.h). Internal to lib/ops/cpu.
+// The product of two small packed panels, C (+)= A B, one register tile of C at a time. Columns of
+// B and C are in vectors; scalars of A are broadcast. A `Dot` (dot.h) defines the arithmetic of a
+// step. Internal to lib/ops/cpu.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace trainctl {
 
-// The tile fills the vector registers: 24 of 32, or 12 of 16.
+// A tile fills most vector registers: 24 of 32, or 12 of 16.
 #if defined(__AVX512F__)
 inline constexpr int vector_lanes = 16;
 inline constexpr int tile_vectors = 4;
@@ -21,12 +21,12 @@ inline constexpr int tile_rows = 6;
 
 using Vector __attribute__((vector_size(vector_lanes * sizeof(float)))) = float;
 
-/// Operands of C[rows, columns] (+)= A[rows, steps] B[steps, columns]. B's and C's rows begin at
-/// multiples of the vector size.
+/// Operands of C[rows, columns] (+)= A[rows, steps] B[steps, columns]. Rows of B and C must be
+/// aligned to vectors.
 template <class Unit>
 struct Panels {
   const Unit* a;
-  std::int64_t a_row, a_step;  // distance between rows, and between steps
+  std::int64_t a_row, a_step;  // between rows, and between steps
   const Unit* b;
   std::int64_t b_step;
   float* c;
@@ -34,8 +34,7 @@ struct Panels {
   const float* scale = nullptr;  // per row of C, for Start::scaled
 };
 
-/// The contents of C before the product: nothing, a sum to add to, or a sum to scale by row and add
-/// to.
+/// The use of C's former contents: none; added to; or scaled by row and then added to.
 enum class Start { zero, keep, scaled };
 
 struct StepRange {
@@ -82,8 +81,8 @@ inline void tile_product(const Panels<typename Dot::Unit>& panels, StepRange ste
   }
 }
 
-/// All tiles of `vectors` columns of C below each other: rows [first_row, rows) in steps of
-/// tile_rows, where steps_of(row) says which steps the tile at `row` needs.
+/// One column of tiles of C, `vectors` vectors wide: rows [first_row, rows) in steps of tile_rows.
+/// steps_of(row) are the steps that the tile at `row` needs.
 template <class Dot, Start start, int vectors, class Steps>
 void column_product(Panels<typename Dot::Unit> panels, std::int64_t first_row, std::int64_t rows,
                     const Steps& steps_of) {
@@ -98,7 +97,7 @@ void column_product(Panels<typename Dot::Unit> panels, std::int64_t first_row, s
 }
 
 /// C (+)= A B. `rows` is rounded up to tile_rows, `columns` to vector_lanes. first_row_of(column)
-/// is the first row that is needed of the columns that begin there; it is rounded down to a tile.
+/// is the first row needed in the columns that begin there, rounded down to a tile.
 template <class Dot, Start start, class FirstRow, class Steps>
 void vector_product(std::int64_t rows, std::int64_t columns,
                     const Panels<typename Dot::Unit>& panels, const FirstRow& first_row_of,
@@ -121,11 +120,11 @@ void vector_product(std::int64_t rows, std::int64_t columns,
   }
 }
 
-/// The common part of each Dot (dot.h) whose products are in vector registers.
+/// The common part of all Dots (dot.h) that multiply in vector registers.
 template <class Dot, class DotUnit>
 struct VectorProducts {
   using Unit = DotUnit;
-  struct Registers {};  // nothing to set up
+  struct Registers {};  // no setup is needed
   static constexpr int row_step = tile_rows;
   static constexpr int column_step = 16;
 
@@ -136,15 +135,15 @@ struct VectorProducts {
   }
 };
 
-// The transpose of a square of units in vector registers. Internal to lib/ops/cpu.
+// Transposes a square of units in vector registers. Internal to lib/ops/cpu.
 
-/// A row per vector; transpose() is log2(lanes) perfect shuffles.
+/// A square with a row per vector. transpose() takes log2(lanes) perfect shuffles.
 template <class Unit>
 struct Square {
   using Units __attribute__((vector_size(vector_lanes * sizeof(Unit)))) = Unit;
   Units rows[vector_lanes];
 
-  /// One step of the perfect shuffle: row i is zipped with row i + lanes / 2.
+  /// One step of the perfect shuffle: interleaves row i with row i + lanes / 2.
   template <std::size_t... lane>
   void zip(std::index_sequence<lane...>) {
     constexpr int half = vector_lanes / 2;

@@ -1,6 +1,6 @@
-// The blocking is that of tiles.cpp, with one difference: tile registers multiply so fast that the
-// sums of a thread's block stay in scratch, in its second-level cache, until they are complete, and
-// go to c row by row.
+// Blocking as in tiles.cpp, with one difference: tile registers multiply so fast that the sums of a
+// thread's block stay in scratch, in its level-2 cache, until they are complete, and are then
+// stored to c row by row.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,9 +14,9 @@
 
 namespace trainctl {
 
-// Packing for tile registers, which are loaded with rows side by side.
+// Packing for tile registers, which are loaded with whole rows.
 
-/// One square block of a strip, each row with its words of neighbouring steps.
+/// Loads a square block of a strip, row by row; a row has the words of consecutive steps.
 template <class Words>
 void load_block(const PackSource& source, const PackRange& range, std::int64_t strip,
                 std::int64_t word, WordBlock<Words>& block) {
@@ -31,12 +31,12 @@ void load_block(const PackSource& source, const PackRange& range, std::int64_t s
   Words::transpose(block);
 }
 
-/// As pack_strips, but the words of a square block lie by rows, not by steps.
+/// Like pack_strips, but orders the words of a square block by row instead of by step.
 template <class Words>
 void pack_blocks(const PackSource& source, const PackRange& range, std::uint32_t* to) {
   constexpr std::int64_t edge = Words::lanes;
   const std::int64_t words = words_for<Words>(range.end - range.begin);
-  const std::int64_t group = source.depth_is_inner ? 1 : 16;  // of strips, read side by side
+  const std::int64_t group = source.depth_is_inner ? 1 : 16;  // strips that are read together
   for (std::int64_t first = range.first; first < range.last; first += group) {
     for (std::int64_t word = 0; word < words; word += edge) {
       for (std::int64_t strip = first; strip < std::min(first + group, range.last); ++strip) {
@@ -51,22 +51,22 @@ void pack_blocks(const PackSource& source, const PackRange& range, std::uint32_t
   }
 }
 
-// A tile of c on CPUs with AMX, from packed strips. Internal to lib/ops/cpu.
+// A tile of c on CPUs with AMX, computed from packed strips. Internal to lib/ops/cpu.
 
-/// Words as packed for tile registers: whole registers.
+/// Words packed for tile registers: steps are padded to whole registers.
 struct TileWords : Bf16Pairs {
   static constexpr std::int64_t step_words = 16;
 };
 
-/// The two strips of each operand of a tile, `words` steps each; a as pack_blocks leaves it, b as
-/// pack_strips does. For each register of words that it multiplies, the tile asks for four lines of
-/// cache from `later` on.
+/// The two strips of each operand of a tile, with `words` steps each: a from pack_blocks, b from
+/// pack_strips. For each register of words that it multiplies, the tile prefetches four cache lines
+/// from `later` on.
 struct TileOperands {
   const std::uint32_t *a, *b, *later;
   std::int64_t words;
 };
 
-/// sums[32, 32] = a b, or += where it does not start.
+/// sums[32, 32] = a b if `starts`, else sums += a b.
 inline void multiply_tile(const TileOperands& tile, bool starts, const TileSums& sums) {
   constexpr std::int64_t lanes = TileWords::lanes;
   const std::int64_t strip = tile.words * lanes;
@@ -83,27 +83,27 @@ inline void multiply_tile(const TileOperands& tile, bool starts, const TileSums&
 namespace {
 
 constexpr std::int64_t lanes = TileWords::lanes;
-constexpr std::int64_t edge = 2 * lanes;  // of a tile
-// A chunk of both operands of a tile lies in the first-level cache; the sums of a thread's block,
-// its part of a and a chunk of b lie in the second (1.3 MiB).
+constexpr std::int64_t edge = 2 * lanes;  // size of a tile
+// A chunk of both operands of a tile fits into the level-1 cache. The sums of a thread's block, its
+// part of a and a chunk of b fit into the level-2 cache (1.3 MiB).
 constexpr std::int64_t max_chunk_words = 128;
 constexpr std::int64_t block_tiles = 8;  // along rows
 constexpr std::int64_t block_columns = 768;
 
 constexpr std::int64_t tiles_of(std::int64_t values) { return (values + edge - 1) / edge; }
 
-/// The floats from one row of sums to the next, chosen so that not all rows begin in the same set
-/// of a cache.
+/// The distance between rows of sums, in floats, chosen so that rows do not all begin in the same
+/// cache set.
 constexpr std::int64_t stride_of(std::int64_t columns) { return columns + lanes; }
 
-/// How one product is cut. The order of each element's sum follows from the shape alone, whatever
-/// the thread count.
+/// The division of one product. The order of each element's sum follows from the shape alone,
+/// independent of the number of threads.
 struct AmxCut {
   std::int64_t workers;
-  std::int64_t chunk_words;    // of the summed dim for which a is packed at a time
-  std::int64_t depth_words;    // of the summed dim for which b is packed at a time
-  std::int64_t rows, columns;  // of c, multiples of a tile's
-  bool all_rows;               // sums are kept for all these rows, not for each thread's block
+  std::int64_t chunk_words;    // length of the summed dim for which a is packed at a time
+  std::int64_t depth_words;    // length of the summed dim for which b is packed at a time
+  std::int64_t rows, columns;  // size of a part of c, in multiples of a tile's size
+  bool all_rows;               // sums are kept for all rows, not for each thread's block
 };
 
 class AmxCutter {
@@ -126,8 +126,8 @@ class AmxCutter {
   AmxCut cut{};
 
  private:
-  /// Sums of each thread's block only. c in fp32 takes them after a part of the summed dim, for
-  /// which one thread's scratch is enough.
+  /// Tries to keep sums only for each thread's block. If c is fp32, it can hold sums of a part of
+  /// the summed dim, so one thread's scratch suffices.
   bool with_blocks(std::int64_t max_columns) {
     constexpr std::int64_t max_words = 1024;
     split_columns(max_columns);
@@ -156,7 +156,7 @@ class AmxCutter {
     cut.columns = (tiles + passes - 1) / passes * edge;
   }
 
-  /// Words along the summed dim, in whole chunks unless all of them fit.
+  /// Words along the summed dim that fit into `room`, in whole chunks unless all fit.
   std::int64_t depth_in(std::int64_t room) const {
     const std::int64_t most = std::max<std::int64_t>(room, 0) / cut.columns;
     return most >= words_ ? words_ : most / cut.chunk_words * cut.chunk_words;
@@ -167,7 +167,7 @@ class AmxCutter {
   std::int64_t room_;
 };
 
-/// A part of c, in tiles.
+/// A part of c, in units of tiles.
 struct Tiles {
   std::int64_t first_row, last_row, first_column, last_column;
 };
@@ -209,7 +209,7 @@ class AmxProduct {
   }
 
  private:
-  std::int64_t a_words() const { return block_tiles * edge * cut_.chunk_words; }  // of one thread
+  std::int64_t a_words() const { return block_tiles * edge * cut_.chunk_words; }  // per thread
 
   template <class Body>
   void for_chunks(const Depth& depth, const Body& body) const {
@@ -219,7 +219,7 @@ class AmxProduct {
     }
   }
 
-  /// Where a chunk of b begins: its strips lie one after the other.
+  /// The start of a chunk of packed b, whose strips are consecutive.
   std::uint32_t* packed_b(const Depth& depth, const Depth& chunk) const {
     return b_packed_ + (chunk.begin - depth.begin) / TileWords::values * cut_.columns;
   }
@@ -243,7 +243,7 @@ class AmxProduct {
     });
   }
 
-  /// Rows where they split evenly, so that each row of a is packed once; else columns.
+  /// Divides by rows if they split evenly, so that each row of a is packed once; else by columns.
   Tiles share_of(const Tiles& area, std::int64_t worker) const {
     const auto begin = [&](std::int64_t first, std::int64_t last, std::int64_t part) {
       return first + (last - first) * part / cut_.workers;
@@ -298,7 +298,7 @@ class AmxProduct {
       prefetch_a(block, depth, chunk, column);
       const std::int64_t place = (column - first_column) * edge;
       const std::uint32_t* b = packed.b + place * words;
-      const std::uint32_t* later = b + edge * words;  // the next tile's
+      const std::uint32_t* later = b + edge * words;  // next tile
       for (std::int64_t row = 0; row < block.last_row - block.first_row; ++row) {
         multiply_tile({packed.a + row * edge * words, b, later, words}, starts,
                       {packed.sums + row * edge * stride + place, stride});
@@ -307,7 +307,7 @@ class AmxProduct {
     }
   }
 
-  /// Asks for the part of a that is packed after this chunk, spread over the columns of the block.
+  /// Prefetches the part of a that is packed after this chunk, in portions for the block's columns.
   void prefetch_a(const Tiles& block, const Depth& depth, const Depth& chunk,
                   std::int64_t column) const {
     const bool goes_on = chunk.end < depth.end;
@@ -315,7 +315,7 @@ class AmxProduct {
     const std::int64_t last_row = std::min(first_row + block_tiles * edge, s_.m);
     const std::int64_t begin = goes_on ? chunk.end : depth.begin;
     const std::int64_t end = std::min(begin + cut_.chunk_words * TileWords::values, depth.end);
-    const std::int64_t first = a_.depth_is_inner ? first_row : begin;  // rows as they lie in memory
+    const std::int64_t first = a_.depth_is_inner ? first_row : begin;  // rows in memory
     const std::int64_t last = a_.depth_is_inner ? last_row : end;
     const std::int64_t place = (a_.depth_is_inner ? begin : first_row) * TileWords::value_bytes;
     const std::int64_t bytes =
@@ -330,7 +330,7 @@ class AmxProduct {
     }
   }
 
-  /// c = sums, or c += sums, with the bias where the summed dim begins.
+  /// c = sums or c += sums, with the bias added at the start of the summed dim.
   void store(const Tiles& block, const float* sums, std::int64_t first_column, bool starts) const {
     const std::int64_t begin = block.first_column * edge;
     const std::int64_t end = std::min(block.last_column * edge, s_.n);

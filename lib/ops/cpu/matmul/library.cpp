@@ -21,17 +21,17 @@
 
 namespace trainctl::onednn {
 
-// The one place that knows which oneDNN is installed: version 2.6 (Debian 12) or 3. Products of
-// plain row-major matrices through its matmul primitive. Internal to lib/ops.
+// Products of plain row-major matrices by oneDNN's matmul primitive. Only this file depends on the
+// installed version of oneDNN, 2.6 (Debian 12) or 3. Internal to lib/ops.
 
-/// Keeps oneDNN, which looks at the processor itself, to the instructions of `level`. Only before
-/// its first product.
+/// Limits oneDNN, which detects the processor itself, to the instructions of `level`. Must be
+/// called before oneDNN's first product.
 inline void limit_instructions(CpuLevel level) {
   const dnnl::cpu_isa isa = level == CpuLevel::amx           ? dnnl::cpu_isa::avx512_core_amx
                             : level == CpuLevel::avx512_bf16 ? dnnl::cpu_isa::avx512_core_bf16
                             : level == CpuLevel::avx512      ? dnnl::cpu_isa::avx512_core
                                                              : dnnl::cpu_isa::avx2;
-  // A oneDNN without this function uses all that there is, which is right at the highest level.
+  // Without this function, oneDNN uses all instructions, which is right at the highest level.
   require(
       dnnl::set_max_cpu_isa(isa) == dnnl::status::success || level == available_cpu_levels().back(),
       ExitCode::unavailable,
@@ -50,7 +50,7 @@ inline dnnl::memory::data_type type_of(DType type) {
   return type == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-/// The operands of a product; `bias` is a zero descriptor where there is none.
+/// The operands of a product; `bias` is a zero descriptor if there is no bias.
 struct MatmulOperands {
   dnnl::memory::desc a, b, bias, c;
 };
@@ -84,9 +84,9 @@ namespace trainctl {
 
 namespace {
 
-/// How a product is divided among threads: into strips of rows, or of columns where there is one
-/// row, `width` wide except the last. Strips are dense in memory: with others oneDNN allocates in
-/// every call.
+/// The division of a product among threads: strips of rows, or of columns if there is one row,
+/// `width` wide except the last. Strips are contiguous in memory; for other strips oneDNN allocates
+/// in every call.
 struct ThreadCut {
   std::int64_t strips = 1;
   std::int64_t width = 0;
@@ -100,9 +100,9 @@ struct Key {
   friend bool operator==(const Key&, const Key&) = default;
 };
 
-/// The number of strips with some 20 microseconds of work each: by the operations of the product,
-/// and by the bytes that it reads, which decide where it has few rows. With half the bytes in a
-/// strip, two threads generate from a small model no faster than one.
+/// The number of strips with about 20 microseconds of work each: by the operations of the product,
+/// and by the bytes it reads, which dominate if it has few rows. With half the bytes per strip, two
+/// threads generate from a small model no faster than one.
 std::int64_t strips_worth(const Matmul& args, const MatmulShape& shape) {
   constexpr std::int64_t flops_per_strip = 1'000'000;
   constexpr std::int64_t bytes_per_strip = 256 << 10;
@@ -111,7 +111,7 @@ std::int64_t strips_worth(const Matmul& args, const MatmulShape& shape) {
 }
 
 ThreadCut cut_of(const Matmul& args, const MatmulShape& shape) {
-  constexpr std::int64_t multiple = 16;  // the elements of a vector
+  constexpr std::int64_t multiple = 16;  // elements of a vector
   const bool by_rows = shape.m >= 2 * multiple;
   const bool divides = by_rows ? !shape.transpose_a : shape.m == 1 && shape.transpose_b;
   const std::int64_t length = by_rows ? shape.m : shape.n;
@@ -154,12 +154,11 @@ std::byte* moved(const Tensor& tensor, std::int64_t elements) {
   return static_cast<std::byte*>(tensor.data) + elements * size_of(tensor.dtype);
 }
 
-/// The primitive of a strip with the memory objects that it runs on; only their addresses change
-/// from call to call, so that running it allocates nothing of ours. Whichever thread takes the
-/// strip runs it.
+/// A strip's primitive with its memory objects, whose addresses alone change between calls, so that
+/// running it allocates none of our memory. Any thread may run it.
 class Prepared {
  public:
-  /// Rows or columns [begin, end).
+  /// Rows or columns [begin, end) of the product.
   Prepared(const Key& key, std::int64_t begin, std::int64_t end)
       : Prepared(describe(strip_of(key, begin, end))) {
     row_ = key.cut.by_rows ? begin : 0;
@@ -171,7 +170,7 @@ class Prepared {
   std::int64_t scratch_bytes() const { return scratch_bytes_; }
 
   void run(const Matmul& args, std::byte* scratch) {
-    // oneDNN's own threads would wait as the environment says before the program begins.
+    // oneDNN's own threads would wait as set by environment variables before the program starts.
     omp_set_num_threads(1);
     point(0, moved(args.a, row_ * depth_));
     point(1, moved(args.b, column_ * depth_));
@@ -214,14 +213,14 @@ class Prepared {
   std::int64_t scratch_bytes_;
   std::int64_t row_ = 0;
   std::int64_t column_ = 0;
-  std::int64_t depth_ = 0;    // of the whole product, as are
-  std::int64_t columns_ = 0;  // its columns
+  std::int64_t depth_ = 0;    // depth of the whole product
+  std::int64_t columns_ = 0;  // columns of the whole product
   std::vector<dnnl::memory> memories_;
   std::array<dnnl_exec_arg_t, 5> operands_{};
 };
 
-/// The primitives that a thread keeps between products, for itself and for those that help it. Each
-/// rank of a process has a thread of its own, so nothing here is shared with another rank.
+/// The primitives that a thread caches between products, for itself and its helper threads. Each
+/// rank of a process has its own thread, so ranks do not share this object.
 class Products {
  public:
   void run(const Key& key, const OpContext& context, const Matmul& args) {
@@ -245,7 +244,7 @@ class Products {
  private:
   static constexpr std::size_t max_kept = 512;
 
-  /// The first exception of several threads.
+  /// Keeps the first exception of several threads.
   class Failure {
    public:
     template <class Body>
@@ -275,7 +274,7 @@ class Products {
       if (one->key == key) return one->strips;
     }
     if (kept_.size() == max_kept) kept_.erase(kept_.begin());
-    omp_set_num_threads(1);  // the number of threads that a primitive is made for
+    omp_set_num_threads(1);  // the number of threads for which a primitive is made
     auto made = std::make_unique<Kept>(Kept{key, {}});
     const std::int64_t length = key.cut.by_rows ? key.shape.m : key.shape.n;
     for (std::int64_t begin = 0; begin < length; begin += key.cut.width) {

@@ -1,8 +1,8 @@
-// Packing: an operand as it lies in memory into strips of words, in the order in which the tiles
-// read them. A word is 32 bits of one row along the summed dim: one fp32 value, which may have 16
-// bits in memory, or two neighbouring bf16 values. A strip holds up to Words::lanes rows: one word
-// per row, missing rows zero, for each step along that dim. The steps are a multiple of
-// Words::step_words; those after the last value are zero.
+// Packing of an operand from memory into strips of words, in the order in which tiles read them. A
+// word is 32 bits of one row along the summed dim: one fp32 value, which may have 16 bits in
+// memory, or two consecutive bf16 values. A strip has up to Words::lanes rows. For each step along
+// that dim it has one word per row, zero for missing rows. Steps are padded with zeros to a
+// multiple of Words::step_words.
 #pragma once
 
 #include <algorithm>
@@ -11,15 +11,15 @@
 
 namespace trainctl {
 
-/// One operand in memory, as rows of lanes (rows of a or columns of b) along the summed dim.
+/// One operand in memory, as lanes (rows of a or columns of b) along the summed dim.
 struct PackSource {
   const std::byte* data;
   std::int64_t lanes, depth;    // depth: values along the summed dim
-  std::int64_t memory_columns;  // row length of the matrix as it lies in memory
-  bool depth_is_inner;          // neighbours in memory follow the summed dim
+  std::int64_t memory_columns;  // row length of the matrix in memory
+  bool depth_is_inner;          // consecutive values in memory follow the summed dim
 };
 
-/// The range to pack: strips [first, last) of `per_strip` lanes each, values [begin, end) along
+/// The range to pack: strips [first, last) of `per_strip` lanes each, and values [begin, end) along
 /// depth.
 struct PackRange {
   std::int64_t first, last, per_strip;
@@ -31,18 +31,18 @@ constexpr std::int64_t lanes_of(const PackSource& source, const PackRange& range
   return std::clamp<std::int64_t>(source.lanes - strip * range.per_strip, 0, range.per_strip);
 }
 
-/// Words that `values` values of the summed dim take.
+/// The number of words for `values` values of the summed dim, with padding.
 template <class Words>
 constexpr std::int64_t words_for(std::int64_t values) {
   constexpr std::int64_t step = Words::values * Words::step_words;
   return (values + step - 1) / step * Words::step_words;
 }
 
-/// A square block of words: one row and one step for each lane.
+/// A square block of words: one row, and one step, per lane.
 template <class Words>
 using WordBlock = typename Words::Vector[Words::lanes];
 
-/// The rows of a block where memory runs along depth, from byte `at` of each row.
+/// Loads the rows of a block, from byte `at` of each row, if memory is contiguous along depth.
 template <class Words>
 void load_rows(const PackSource& source, const PackRange& range, std::int64_t strip,
                std::int64_t at, WordBlock<Words>& block) {
@@ -51,14 +51,14 @@ void load_rows(const PackSource& source, const PackRange& range, std::int64_t st
   const std::int64_t row_bytes = source.memory_columns * value_bytes;
   const std::byte* from = source.data + strip * range.per_strip * row_bytes + at;
   for (std::int64_t lane = 0; lane < Words::lanes; ++lane) {
-    // The next strip's rows: each row is too short a run for the hardware to see it coming.
+    // Prefetches the next strip's rows, which are too short for the hardware prefetcher.
     __builtin_prefetch(from + (lane + range.per_strip) * row_bytes);
     block[lane] = lane < lanes ? Words::along(from + lane * row_bytes, range.end * value_bytes - at)
                                : Words::no_words();
   }
 }
 
-/// Memory runs along depth: square blocks of words are read by rows and written transposed.
+/// Packs a strip if memory is contiguous along depth: reads square blocks by rows, transposes them.
 template <class Words>
 void pack_inner(const PackSource& source, const PackRange& range, std::int64_t strip,
                 std::uint32_t* to) {
@@ -76,7 +76,7 @@ void pack_inner(const PackSource& source, const PackRange& range, std::int64_t s
   }
 }
 
-/// One step of a strip where memory runs along lanes.
+/// Loads one step of a strip if memory is contiguous along lanes.
 template <class Words>
 typename Words::Vector load_step(const PackSource& source, const PackRange& range,
                                  std::int64_t strip, std::int64_t word) {
@@ -93,8 +93,8 @@ typename Words::Vector load_step(const PackSource& source, const PackRange& rang
                        Words::mask(lanes_of(source, range, strip)));
 }
 
-/// Memory runs along lanes: each row of memory is spread over the strips, `group` of them at a time
-/// so that what is read lies together.
+/// Packs strips if memory is contiguous along lanes: distributes each row of memory over `group`
+/// strips at a time, so that reads are contiguous.
 template <class Words>
 void pack_outer(const PackSource& source, const PackRange& range, std::int64_t words,
                 std::uint32_t* to) {
@@ -110,7 +110,7 @@ void pack_outer(const PackSource& source, const PackRange& range, std::int64_t w
   }
 }
 
-/// Writes the strips one after the other, each words_for(end - begin) x lanes words.
+/// Packs the range into consecutive strips of words_for(end - begin) x lanes words each.
 template <class Words>
 void pack_strips(const PackSource& source, const PackRange& range, std::uint32_t* to) {
   const std::int64_t words = words_for<Words>(range.end - range.begin);

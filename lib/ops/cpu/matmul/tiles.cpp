@@ -75,7 +75,7 @@ struct Lanes8 {
     store_halves(to, mask, _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
   }
 
-  /// Rows become columns of an 8 x 8 block of words.
+  /// Transposes an 8 x 8 block of words.
   static void transpose(Vector (&block)[8]) {
     Vector pairs[8];
     for (int i = 0; i < 8; i += 2) {
@@ -101,7 +101,7 @@ struct Lanes8 {
     const Vector place = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(mask)), place);
   }
-  /// Up to 8 values of 16 bits, then zeros.
+  /// Loads up to 8 values of 16 bits, followed by zeros.
   static __m128i load_halves(const void* from, std::int64_t count) {
     if (count >= lanes) return _mm_loadu_si128(static_cast<const __m128i*>(from));
     alignas(16) std::uint16_t values[lanes] = {};
@@ -119,7 +119,7 @@ struct Lanes8 {
   static Sums widen(__m128i halves, bf16) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
   }
-  /// To nearest even; NaN stays one.
+  /// Rounds to nearest even; NaN stays NaN.
   static __m128i to_bf16(Sums value) {
     const Vector bits = _mm256_castps_si256(value);
     const Vector odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -131,8 +131,8 @@ struct Lanes8 {
   }
 };
 
-// Words of the register tiles on CPUs with AVX2, FMA and F16C (x86-64-v3): 8 lanes; values of 16
-// bits are widened to fp32 when they are packed.
+// Words of the register tiles on CPUs with AVX2, FMA and F16C (x86-64-v3): 8 lanes. 16-bit values
+// are converted to fp32 when packed.
 
 struct FloatWords : Lanes8 {
   static constexpr std::int64_t values = 1;
@@ -141,18 +141,18 @@ struct FloatWords : Lanes8 {
   static Sums multiply_add(Vector a, Vector b, Sums sum) {
     return _mm256_fmadd_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), sum);
   }
-  /// 8 words of one row: the values of the next `bytes` bytes at `from`, then zeros.
+  /// Loads 8 words of one row: the values in the next `bytes` bytes at `from`, then zeros.
   static Vector along(const std::byte* from, std::int64_t bytes) {
     return across(from, 0, false, bytes / value_bytes);
   }
-  /// The words of up to 8 lanes that lie side by side at `from`.
+  /// Loads the words of up to 8 lanes, which are contiguous at `from`.
   static Vector across(const std::byte* from, std::int64_t, bool, Mask count) {
     if (count >= lanes) return _mm256_loadu_si256(reinterpret_cast<const Vector*>(from));
     return _mm256_maskload_epi32(reinterpret_cast<const int*>(from), bits_of(count));
   }
 };
 
-/// Values of 16 bits that packing makes fp32.
+/// 16-bit values that are converted to fp32 when packed.
 template <class Half>
 struct WidenedWords : FloatWords {
   static constexpr std::int64_t value_bytes = 2;
@@ -173,7 +173,7 @@ using Bf16Words = WidenedWords<bf16>;
 template <class Words>
 constexpr std::int64_t tile_columns = 2 * Words::lanes;  // two strips of b
 
-/// sums = strip a x the two strips at b, over `words` steps.
+/// sums = product of strip a and the two strips at b, over `words` steps.
 template <class Words>
 void multiply_strips(const std::uint32_t* a, const std::uint32_t* b, std::int64_t words,
                      float* sums) {
@@ -196,7 +196,7 @@ void multiply_strips(const std::uint32_t* a, const std::uint32_t* b, std::int64_
   }
 }
 
-/// Asks for the lines of c that a tile will write, while its sums are still being made.
+/// Prefetches the lines of c that a tile will write, while its sums are being computed.
 void prefetch_tile(const void* c, std::int64_t row_bytes, std::int64_t rows,
                    std::int64_t tile_bytes) {
   const char* row = static_cast<const char*>(c);
@@ -205,11 +205,11 @@ void prefetch_tile(const void* c, std::int64_t row_bytes, std::int64_t rows,
   }
 }
 
-/// target = sums + source + bias, for the part of a tile that c has.
+/// target = sums + source + bias, for the part of a tile that lies inside c.
 template <class Words, class From, class To>
 struct TileStore {
-  const From* source;  // or null
-  const float* bias;   // or null
+  const From* source;  // may be null
+  const float* bias;   // may be null
   To* target;
   std::int64_t source_stride, target_stride;
 
@@ -230,19 +230,19 @@ struct TileStore {
   }
 };
 
-/// How one product is cut. Everything but `workers` follows from the shape and the scratch size.
+/// The division of one product. All members except `workers` follow from shape and scratch size.
 struct Cut {
   std::int64_t workers;
   std::int64_t chunk;          // values of the summed dim that a tile sums before it is stored
   std::int64_t depth;          // values of the summed dim for which b is packed at a time
-  std::int64_t rows, columns;  // of c that are finished before the next are begun
-  std::int64_t b_words;        // room for packed b; after it come the sums, if any
-  // Sums over several chunks that c cannot hold because it is bf16 or fp16: of all rows, or of each
-  // thread's block only.
+  std::int64_t rows, columns;  // size of a part of c, completed before the next starts
+  std::int64_t b_words;        // memory for packed b; sums, if any, follow it
+  // Whether scratch has sums over several chunks, because c is bf16 or fp16 and cannot hold these:
+  // for all rows, or with keeps_block only for each thread's block.
   bool keeps_sums, keeps_block;
 };
 
-/// Cuts a product for `Words`; the room is in words of 4 bytes.
+/// Divides a product for `Words`; `room` is in words of 4 bytes.
 template <class Words>
 struct Cutter {
   static constexpr std::int64_t columns_of_tile = tile_columns<Words>;
@@ -250,7 +250,7 @@ struct Cutter {
   const MatmulShape& s;
   Cut cut{};
 
-  /// All of the summed dim of some columns of b at once, where that leaves enough columns.
+  /// Packs the whole summed dim for some columns of b at once, if this leaves enough columns.
   bool whole_depth(std::int64_t words, std::int64_t room) {
     constexpr std::int64_t fewest_columns = 256;
     const std::int64_t sum_rows =
@@ -266,7 +266,7 @@ struct Cutter {
     return true;
   }
 
-  /// One chunk of the summed dim at a time, with the sums of all rows for which there is room.
+  /// Packs one chunk of the summed dim at a time, and keeps sums of all rows that fit `room`.
   void by_chunk(std::int64_t chunk_words, std::int64_t room) {
     constexpr std::int64_t columns_with_sums = 768;
     cut.depth = cut.chunk;
@@ -350,7 +350,7 @@ class Product {
     }
   }
 
-  /// Where the panels of a chunk begin.
+  /// The start of a chunk's packed panels.
   std::uint32_t* packed_b(const Area& area, const Depth& depth, const Depth& chunk) const {
     return b_packed_ +
            (chunk.begin - depth.begin) / Words::values * round_up(area.columns, columns_of_tile);
@@ -374,7 +374,7 @@ class Product {
   void multiply_area(const Area& area, const Depth& depth) const {
     const std::int64_t strips = (area.rows + strip_rows - 1) / strip_rows;
     const std::int64_t panels = (area.columns + columns_of_tile - 1) / columns_of_tile;
-    // Few strips do not split evenly: then every thread takes all rows of some columns.
+    // A few strips do not split evenly; then each thread gets all rows of some columns.
     const bool by_rows = strips >= 16 * cut_.workers;
     parallel_for(cut_.workers, 1, [&](std::int64_t first, std::int64_t last) {
       for (std::int64_t worker = first; worker < last; ++worker) {
@@ -413,10 +413,10 @@ class Product {
   struct Packed {
     const std::uint32_t* a;
     const std::uint32_t* b;
-    float* sums;  // of the first strip, where c cannot hold them
+    float* sums;  // sums of the first strip, if c cannot hold them
   };
 
-  /// The tiles of a block of strips with one panel.
+  /// Multiplies a block of strips with one panel, tile by tile.
   void multiply_panel(const Area& area, const Depth& chunk, const Share& block,
                       const Packed& packed) const {
     const std::int64_t words = words_of(chunk);
@@ -435,14 +435,14 @@ class Product {
     }
   }
 
-  /// Where a tile goes.
+  /// The destination of a tile.
   struct Place {
     std::int64_t rows, columns, column;
     Out* c;
     float* kept;
   };
 
-  /// Adds a tile to what earlier chunks left, or starts it.
+  /// Adds a tile to the sums of earlier chunks, or starts these.
   void store_tile(const Place& at, const Depth& chunk, const float* sums) const {
     const bool starts = chunk.begin == 0;
     const bool ends = chunk.end == s_.k;
@@ -475,12 +475,12 @@ class Product {
   Cut cut_;
   PackSource a_, b_;
   std::uint32_t* a_packed_;
-  std::int64_t a_words_;  // of one thread
+  std::int64_t a_words_;  // per thread
   std::uint32_t* b_packed_;
   float* sums_;
 };
 
-/// Returns false, having done nothing, where the library is better or scratch is too small.
+/// Returns false, with nothing done, if the library is better or scratch is too small.
 template <class Words, class Out>
 bool run_product(const OpContext& context, const Matmul& args) {
   const MatmulShape s = shape_of(args);
@@ -492,7 +492,7 @@ bool run_product(const OpContext& context, const Matmul& args) {
   return true;
 }
 
-/// By the type of c.
+/// Selects the type of c.
 template <class Words, class Narrow>
 bool run(const OpContext& context, const Matmul& args) {
   return args.c.dtype == DType::f32 ? run_product<Words, float>(context, args)

@@ -10,13 +10,13 @@ namespace trainctl {
 
 namespace {
 
-/// Elements [begin, end) of a dim.
+/// Elements [begin, end) along a dim.
 struct Span {
   std::int64_t begin, end;
   std::int64_t size() const { return end - begin; }
 };
 
-/// The block of a matrix as it lies in memory, in fp32 at `to`.
+/// Converts a block of a matrix (in its layout in memory) to fp32 at `to`.
 template <class T>
 Tensor widen(const Tensor& matrix, Span rows, Span columns, float* to) {
   const T* from = matrix.as<T>() + rows.begin * matrix.columns() + columns.begin;
@@ -49,7 +49,7 @@ void store(const Matmul& args, Span rows, Span columns, const float* sums) {
   });
 }
 
-/// How much is converted at a time: two blocks of edge x depth, and edge x edge sums.
+/// The sizes of converted blocks: two blocks of edge x depth values, and edge x edge sums.
 struct ConvertedBlocks {
   std::int64_t edge = 256;
   std::int64_t depth = 1024;
@@ -62,7 +62,7 @@ ConvertedBlocks cut_of(std::int64_t scratch_bytes) {
   return cut;
 }
 
-/// T is the operands' type.
+/// T is the type of the operands.
 template <class T>
 class Blocks {
  public:

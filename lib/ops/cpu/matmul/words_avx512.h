@@ -1,4 +1,4 @@
-// Registers of 16 lanes, for the tiles of CPUs with AVX-512: what all kinds of words share.
+// Registers of 16 lanes for the tiles of CPUs with AVX-512: the common part of all kinds of words.
 #pragma once
 
 #include <immintrin.h>
@@ -13,7 +13,7 @@ namespace trainctl {
 #ifdef __AVX512BF16__
 inline __m256i to_bf16(__m512 value) { return (__m256i)_mm512_cvtneps_pbh(value); }
 #else
-/// To nearest even; NaN stays one.
+/// Rounds to nearest even; NaN stays NaN.
 inline __m256i to_bf16(__m512 value) {
   const __m512i bits = _mm512_castps_si512(value);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -27,21 +27,21 @@ inline __m256i to_bf16(__m512 value) {
 struct Lanes16 {
   static constexpr std::int64_t lanes = 16;
   static constexpr std::int64_t tile_rows = 14;   // 14 x 2 sums, 2 of b, 1 of a: 31 of 32 registers
-  static constexpr std::int64_t step_words = 1;   // packed words of a row: a multiple of this
-  static constexpr std::int64_t max_words = 512;  // of the summed dim per chunk
-  static constexpr std::int64_t min_rows = tile_rows;  // below, the library is faster
+  static constexpr std::int64_t step_words = 1;   // a row's packed words are a multiple of this
+  static constexpr std::int64_t max_words = 512;  // chunk length along the summed dim
+  static constexpr std::int64_t min_rows = tile_rows;  // the library is faster for fewer rows
   static constexpr std::int64_t min_columns = 2 * lanes;
-  static constexpr std::int64_t block_strips = 12;  // of a, packed together: 384 KiB
+  static constexpr std::int64_t block_strips = 12;  // strips of a packed together: 384 KiB
 
   using Vector = __m512i;
   using Sums = __m512;
   using Mask = __mmask16;
 
-  /// The first `count` of up to 64 bits.
+  /// A mask with the first `count` of 64 bits set.
   static constexpr __mmask64 low_bits(std::int64_t count) {
     return count >= 64 ? ~__mmask64{0} : (__mmask64{1} << count) - 1;
   }
-  /// The mask of the first `count` lanes.
+  /// A mask with the first `count` lanes set.
   static Mask mask(std::int64_t count) { return static_cast<Mask>(low_bits(count)); }
 
   static Vector no_words() { return _mm512_setzero_si512(); }
@@ -70,7 +70,7 @@ struct Lanes16 {
     _mm256_mask_storeu_epi16(to, mask, _mm512_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT));
   }
 
-  /// Rows become columns of a 16 x 16 block of words.
+  /// Transposes a 16 x 16 block of words.
   static void transpose(Vector (&block)[16]) {
     Vector pairs[16];
     for (int i = 0; i < 16; i += 2) {
@@ -98,27 +98,27 @@ struct Lanes16 {
   }
 };
 
-// Words of the register tiles on CPUs with AVX-512: 16 lanes, and bf16 in pairs where the CPU
-// multiplies pairs (AVX512_BF16), else widened to fp32 like fp16.
+// Words of the register tiles on CPUs with AVX-512: 16 lanes. bf16 is in pairs if the CPU
+// multiplies pairs (AVX512_BF16), else converted to fp32, like fp16.
 
 struct FloatWords : Lanes16 {
   static constexpr std::int64_t values = 1;
-  static constexpr std::int64_t value_bytes = 4;  // in memory
+  static constexpr std::int64_t value_bytes = 4;  // bytes of a value in memory
 
   static Sums multiply_add(Vector a, Vector b, Sums sum) {
     return _mm512_fmadd_ps(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), sum);
   }
-  /// 16 words of one row: the values of the next `bytes` bytes at `from`, then zeros.
+  /// Loads 16 words of one row: the values in the next `bytes` bytes at `from`, then zeros.
   static Vector along(const std::byte* from, std::int64_t bytes) {
     return _mm512_maskz_loadu_epi8(low_bits(bytes), from);
   }
-  /// The words of up to 16 lanes that lie side by side at `from`.
+  /// Loads the words of up to 16 lanes, which are contiguous at `from`.
   static Vector across(const std::byte* from, std::int64_t, bool, Mask lanes) {
     return _mm512_maskz_loadu_epi32(lanes, from);
   }
 };
 
-/// Values of 16 bits that packing makes fp32. fp16: their sums need that range.
+/// 16-bit values that are converted to fp32 when packed; sums of fp16 need the range of fp32.
 template <class Half>
 struct WidenedWords : FloatWords {
   static constexpr std::int64_t value_bytes = 2;
@@ -151,7 +151,7 @@ struct Bf16Pairs : Lanes16 {
   static Vector along(const std::byte* from, std::int64_t bytes) {
     return _mm512_maskz_loadu_epi8(low_bits(bytes), from);
   }
-  /// As above; the second value of each word comes from the next row of memory, if there is one.
+  /// Like FloatWords::across; the second value of each word is in the next row of memory, if any.
   static Vector across(const std::byte* from, std::int64_t row_bytes, bool has_next, Mask lanes) {
     const __m256i low = _mm256_maskz_loadu_epi16(lanes, from);
     const __m256i high =

@@ -1,5 +1,5 @@
-// Philox (base/philox.h) for runs of consecutive elements, sixteen blocks at a time in vector code.
-// Gives the same values. Internal to lib/ops.
+// Philox (base/philox.h) for runs of consecutive elements: the same values, sixteen blocks at a
+// time in vector code. Internal to lib/ops.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@ class PhiloxLanes {
 
   PhiloxLanes(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
 
-  /// Words of blocks [block, block + lanes).
+  /// Computes the words of blocks [block, block + lanes).
   void fill(std::uint64_t block, Words& words) const {
     for (int lane = 0; lane < lanes; ++lane) {
       const std::uint64_t index = block + static_cast<std::uint64_t>(lane);
@@ -40,7 +40,7 @@ class PhiloxLanes {
     }
   }
 
-  /// bits(seed, stream, first + i) of `count` elements.
+  /// out[i] = bits(seed, stream, first + i) for i < count.
   void bits(std::uint64_t first, std::int64_t count, std::uint32_t* out) const {
     Words words;
     std::int64_t skip = static_cast<std::int64_t>(first % 4);
@@ -59,18 +59,17 @@ class PhiloxLanes {
   std::uint64_t seed_, stream_;
 };
 
-/// The multipliers of dropout: 1 / (1 - probability) where uniform(seed, stream, index) >=
-/// probability, else 0.
+/// Dropout factors: 1 / (1 - probability) if uniform(seed, stream, index) >= probability, else 0.
 class DropoutFactors {
  public:
   DropoutFactors(std::uint64_t seed, std::uint64_t stream, float probability)
       : random_(seed, stream), probability_(probability) {}
 
-  /// The factor of a kept element.
+  /// The factor of kept elements.
   float scale() const { return 1.0F / (1.0F - probability_); }
 
-  /// Calls use(at, n, factors) for consecutive runs that cover [0, count): factors[i] belongs to
-  /// index first + at + i.
+  /// Calls use(at, n, factors) for consecutive runs that cover [0, count); factors[i] is for index
+  /// first + at + i.
   template <class Use>
   void for_runs(std::uint64_t first, std::int64_t count, const Use& use) const {
     PhiloxLanes::Words words;

@@ -1,6 +1,6 @@
-// The tile registers of AMX: four hold 32 x 32 sums, two hold 16 x 32 values of a each, and two
-// hold 32 x 16 values of b each (Intel 64 and IA-32 Architectures Software Developer's Manual,
-// volume 1, chapter 18, and TDPBF16PS). Internal to lib/ops/cpu.
+// AMX tile registers: four hold 32 x 32 sums, two hold 16 x 32 values of a each, and two hold 32 x
+// 16 values of b each (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1,
+// chapter 18, and TDPBF16PS). Internal to lib/ops/cpu.
 #pragma once
 
 #include <immintrin.h>
@@ -17,7 +17,7 @@ struct alignas(64) TileShapes {
 };
 inline constexpr TileShapes whole_tiles{};
 
-/// Gives each of the calling thread's tile registers 16 rows of 64 bytes, for as long as it lives.
+/// Configures the calling thread's tile registers to 16 rows of 64 bytes, while the object exists.
 class TileRegisters {
  public:
   TileRegisters() { _tile_loadconfig(&whole_tiles); }
@@ -26,14 +26,14 @@ class TileRegisters {
   TileRegisters& operator=(const TileRegisters&) = delete;
 };
 
-/// 32 x 32 sums in memory, rows `stride` floats apart.
+/// 32 x 32 sums in memory, with rows `stride` floats apart.
 struct TileSums {
   float* sums;
   std::int64_t stride;
 
-  /// Into the registers: zeros where the sums start.
+  /// Loads the sums into registers, or zeroes these if `starts`.
   void load(bool starts) const {
-    // The compiler does not know that tile loads read memory.
+    // Without this barrier, the compiler does not know that tile loads read memory.
     __asm__ volatile("" ::: "memory");
     if (starts) {
       _tile_zero(0);
@@ -55,14 +55,14 @@ struct TileSums {
   }
 };
 
-/// Two registers' worth of an operand, each with rows `row` words apart.
+/// The parts of an operand for two registers, with rows `row` words apart.
 struct TilePair {
   const std::uint32_t *first, *second;
   std::int64_t row;
 };
 
-/// The sums in the registers += a b, 16 words of the summed dim. a: upper and lower rows; b: left
-/// and right columns, a row for each word.
+/// Adds a b to the sums in registers, over 16 words of the summed dim. a has upper and lower rows;
+/// b has left and right columns, with one row per word.
 inline void add_tile_product(const TilePair& a, const TilePair& b) {
   _tile_loadd(4, a.first, a.row * 4);
   _tile_loadd(6, b.first, b.row * 4);

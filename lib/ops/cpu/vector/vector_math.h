@@ -1,6 +1,6 @@
-// exp, expm1, tanh and the logistic function as branch-free fp32 code that compilers turn into
-// vector code inside `#pragma omp simd` loops. A NaN gives a NaN. The bounds below are held by
-// tests/ops/vector_math_test.cpp. Internal to lib/ops.
+// exp, expm1, tanh and the logistic function as branch-free fp32 code, which compilers vectorize
+// inside `#pragma omp simd` loops. NaN gives NaN. tests/ops/vector_math_test.cpp checks the error
+// bounds below. Internal to lib/ops.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace detail {
 inline constexpr float rounder = 0x1.8p23F;  // adding it rounds to an integer
 inline constexpr float log2_e = 1.44269504F;
 
-/// x = exponent ln 2 + rest, |rest| <= ln(2)/2; `shifted` holds the exponent in its low bits.
+/// x = exponent ln 2 + rest with |rest| <= ln(2)/2; the low bits of `shifted` are the exponent.
 struct ReducedExp {
   float shifted, rest;
 };
@@ -29,8 +29,8 @@ inline ReducedExp reduce_exp(float x) {
   return {shifted, (x - exponent * ln2_high) - exponent * ln2_low};
 }
 
-/// exp(r) - 1 for |r| <= ln(2)/2: r + r^2 P(r), P interpolates at the Chebyshev points; relative
-/// error of the polynomial 2.5e-8.
+/// exp(r) - 1 for |r| <= ln(2)/2 as r + r^2 P(r), where P interpolates at the Chebyshev points. The
+/// relative error of the polynomial is 2.5e-8.
 inline float expm1_core(float r) {
   float p = 0.00139262504F;
   p = p * r + 0.00836323295F;
@@ -47,8 +47,8 @@ inline float shift_exponent(float value, float shifted) {
 
 }  // namespace detail
 
-/// exp(x) for x <= 88.37, within 2 units in the last place; exactly 0 below -87.33. Cheaper
-/// than fast_exp: for what is known not to be large.
+/// exp(x) for x <= 88.37, within 2 units in the last place; exactly 0 below -87.33. Cheaper than
+/// fast_exp, for arguments that are known not to be large.
 inline float fast_exp_bounded(float x) {
   constexpr float lowest = -87.33F;
   const float inside = lowest > x ? lowest : x;
@@ -58,17 +58,17 @@ inline float fast_exp_bounded(float x) {
   return x < lowest ? 0.0F : value;
 }
 
-/// fast_exp_bounded() for any x; inf above 88.37.
+/// exp(x) like fast_exp_bounded(), for any x; inf above 88.37.
 inline float fast_exp(float x) {
   constexpr float highest = 88.37F;
   const float value = fast_exp_bounded(highest < x ? highest : x);
   return x > highest ? std::bit_cast<float>(0x7f800000U) : value;
 }
 
-/// exp(x) for the terms of a sum whose largest is about exp(0): x <= 1, with an error of at most
-/// 2^-22 max(1, exp(x)); exactly 0 below -87. Cheaper than fast_exp_bounded: x is reduced in one
-/// step, in base 2. The rounding of x log2(e) grows with |x|, but the term falls faster. The
-/// polynomial of the power of 2 interpolates at the Chebyshev points; relative error 5e-9.
+/// exp(x) for the terms of a sum whose largest term is about exp(0): x <= 1, with an error of at
+/// most 2^-22 max(1, exp(x)); exactly 0 below -87. Cheaper than fast_exp_bounded, because x is
+/// reduced in one step, in base 2: the rounding of x log2(e) grows with |x|, but the term falls
+/// faster. The polynomial for 2^f interpolates at the Chebyshev points; relative error 5e-9.
 inline float fast_exp_of_term(float x) {
   constexpr float lowest = -87.0F;
   const float power = x * detail::log2_e;
@@ -92,7 +92,7 @@ inline float fast_expm1(float x) {
   return power * detail::expm1_core(reduced.rest) + (power - 1.0F);
 }
 
-/// tanh(x), within 6 units in the last place; odd to the last bit.
+/// tanh(x), within 6 units in the last place; exactly odd.
 inline float fast_tanh(float x) {
   const float size = x < 0 ? -x : x;
   const float inside = 10.0F < size ? 10.0F : size;
@@ -101,21 +101,21 @@ inline float fast_tanh(float x) {
   return x < 0 ? -t : t;
 }
 
-/// 1 / (1 + exp(-x)), within 4 units in the last place where x >= -87; 0 below.
+/// 1 / (1 + exp(-x)), within 4 units in the last place for x >= -87, and 0 below.
 inline float fast_sigmoid(float x) { return 1.0F / (1.0F + fast_exp(-x)); }
 
-// Fetching memory ahead of loops that compute much for each line of it. Internal to lib/ops/cpu.
+// Prefetching for loops with much computation per cache line. Internal to lib/ops/cpu.
 
-/// Asks for `count` elements.
+/// Prefetches `count` elements.
 template <class T>
 void fetch(const T* elements, std::int64_t count) {
   constexpr std::int64_t line = 64 / sizeof(T);
   for (std::int64_t at = 0; at < count; at += line) __builtin_prefetch(elements + at);
 }
 
-/// Calls body(begin, end) for blocks that cover the elements [first, last), while those of `arrays`
-/// further on are on their way. Without that a loop with an exponential runs at a quarter of the
-/// memory's rate on some processors: too few lines fit into its window of instructions.
+/// Calls body(begin, end) for blocks of the elements [first, last), and prefetches later elements
+/// of `arrays`. Otherwise a loop with an exponential reaches a quarter of the memory's rate on some
+/// processors: few lines fit into the instruction window.
 template <class Body, class... T>
 void for_blocks_ahead(std::int64_t first, std::int64_t last, const Body& body, T*... arrays) {
   constexpr std::int64_t block = 256;
@@ -126,7 +126,7 @@ void for_blocks_ahead(std::int64_t first, std::int64_t last, const Body& body, T
   }
 }
 
-/// for_blocks_ahead() on all threads, for the elements [0, count).
+/// Runs for_blocks_ahead() for elements [0, count) on all threads.
 template <class Body, class... T>
 void for_elements_ahead(std::int64_t count, const Body& body, T*... arrays) {
   for_elements(count, [&](std::int64_t begin, std::int64_t end) {

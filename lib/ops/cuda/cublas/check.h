@@ -1,5 +1,5 @@
-// CUBLAS_CHECK(call): throws Error with the call, its place and cuBLAS's words unless the call
-// returned CUBLAS_STATUS_SUCCESS. For sources of the CUDA module; needs no CUDA header.
+// CUBLAS_CHECK(call) throws Error with the call, its source line and cuBLAS's message unless the
+// call returned CUBLAS_STATUS_SUCCESS. For sources of the CUDA module; needs no CUDA header.
 #pragma once
 
 #define CUBLAS_CHECK(call) \
@@ -7,8 +7,8 @@
 
 namespace trainctl {
 
-/// `status` is a cublasStatus_t. Error{internal} for arguments that cuBLAS cannot take, else
-/// Error{unavailable}; an error that CUDA keeps is cleared.
+/// Throws if `status`, a cublasStatus_t, is an error: Error{internal} for arguments that cuBLAS
+/// rejects, else Error{unavailable}. Also clears a pending CUDA error.
 void check_cublas(int status, const char* call, const char* file, int line);
 
 }  // namespace trainctl

@@ -1,5 +1,5 @@
-// Products by cuBLASLt: descriptions, timing of algorithms, calls, and forms that no run
-// computes in.
+// Products by cuBLASLt: descriptions, timing of algorithms, calls, and number formats that no run
+// uses.
 #include "ops/cuda/cublas/product.h"
 
 #include <cublasLt.h>
@@ -28,18 +28,18 @@
 namespace trainctl::cuda {
 namespace {
 
-// cuBLASLt's descriptions of products, and what is kept of them between calls. The library counts
-// columns first, so a row-major c = a b is asked for as c^T = b^T a^T: operands and extents change
-// places, and a row of c's bias becomes its column.
+// cuBLASLt's descriptions of products, and their cache. The library is column-major, so a row-major
+// c = a b is computed as c^T = b^T a^T: operands and extents are exchanged, and a bias of c's row
+// is a bias of c^T's column.
 
-/// A product as cuBLASLt sees it. Without an operation the library has none for its epilogue.
+/// A product as described to cuBLASLt. `operation` is null if the library lacks its epilogue.
 struct Product {
   cublasLtMatmulDesc_t operation = nullptr;
   cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
 };
 
-/// Where the operands of a call lie; of a batch those of the first product.
+/// The addresses of a call's operands; for a batch, of its first product.
 struct Operands {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -48,13 +48,13 @@ struct Operands {
   const void* beside = nullptr;
 };
 
-/// The state that is kept between calls. Threads that are ranks share it; the lock is held while a
-/// product is enqueued, since pointers of the epilogue are part of the shared description.
+/// The cache between calls, shared by the threads of ranks. The lock is held while a product is
+/// enqueued, because the epilogue's pointers are part of the shared description.
 struct Library {
   std::mutex mutex;
-  std::map<int, cublasLtHandle_t> handles;  // by device
+  std::map<int, cublasLtHandle_t> handles;  // one per device
   std::map<std::pair<int, ProductKey>, Product> products;
-  std::map<std::pair<int, ProductKey>, Product> by_shape;  // never by another algorithm
+  std::map<std::pair<int, ProductKey>, Product> by_shape;  // always the library's first proposal
   std::map<ProductKey, cublasLtMatmulAlgo_t> chosen;       // CudaProducts::use
 
   cublasLtHandle_t handle_of(int device);
@@ -66,7 +66,7 @@ void set_attribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_
   CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(operation, attribute, &value, sizeof value));
 }
 
-/// The library's proposals for a product, and its status where there are none.
+/// The library's proposals for a product, and its status if there are none.
 struct Proposed {
   cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
   std::vector<cublasLtMatmulAlgo_t> algorithms;
@@ -77,8 +77,8 @@ cudaDataType_t type_of(DType type) {
   return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
 }
 
-/// A row-major [rows, columns] matrix, transposed on the way: columns x rows, column-major; and
-/// `count` of them, `stride` bytes apart.
+/// The layout of a row-major [rows, columns] matrix, which to the library is column-major [columns,
+/// rows]; with `count` matrices `stride` bytes apart.
 cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t columns,
                                  std::int64_t count, std::int64_t stride) {
   cublasLtMatrixLayout_t layout = nullptr;
@@ -94,8 +94,8 @@ cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t co
   return layout;
 }
 
-/// Whether the library has nothing for this epilogue or batch, of which there are other forms. Of a
-/// combination of types and epilogue that it does not have, it also says that a value is invalid.
+/// Whether the status says that the library lacks this epilogue or batch; callers then use other
+/// forms. For unsupported combinations of types and epilogue it may also report an invalid value.
 bool means_none(cublasStatus_t status, const ProductKey& key) {
   const bool plain = key.epilogue == CUBLASLT_EPILOGUE_DEFAULT && key.count == 1;
   return status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_INVALID_VALUE && !plain);
@@ -112,11 +112,11 @@ cublasLtHandle_t Library::handle_of(int device) {
 namespace {
 
 Library& library() {
-  static Library* kept = new Library;  // never destroyed: the driver may be gone before us
+  static Library* kept = new Library;  // never destroyed, as the driver may be gone by then
   return *kept;
 }
 
-/// Whether an epilogue (cublasLtEpilogue_t) has a vector, or a matrix, in addition to the operands.
+/// Whether an epilogue (cublasLtEpilogue_t) has a vector operand; has_beside: a matrix operand.
 bool has_vector(std::uint32_t epilogue) {
   return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
          epilogue == CUBLASLT_EPILOGUE_BGRADB;
@@ -127,7 +127,7 @@ bool has_beside(std::uint32_t epilogue) {
          epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
 
-/// Without an algorithm.
+/// Makes the description of a product, without an algorithm.
 Product describe(const ProductKey& key) {
   Product product;
   CUBLAS_CHECK(cublasLtMatmulDescCreate(&product.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -180,7 +180,7 @@ void set_pointers(const Product& product, const Operands& operands) {
   }
 }
 
-/// At most `most`, which all fit the workspace. `alignments`: of first, second and result.
+/// At most `most` proposals that fit the workspace. `alignments` are for first, second and result.
 Proposed proposed_for(cublasLtHandle_t handle, const Product& product,
                       const std::array<std::uint32_t, 3>& alignments, int most) {
   cublasLtMatmulPreference_t preference = nullptr;
@@ -208,8 +208,8 @@ Proposed proposed_for(cublasLtHandle_t handle, const Product& product,
   return proposed;
 }
 
-/// The library's first proposals for the product, at most `most`, which all fit the workspace; of
-/// epilogues set_pointers came before. Empty: it has none.
+/// The library's first proposals for the product, at most `most`, all of which fit the workspace.
+/// For epilogues, set_pointers must come first. Empty if there are none.
 std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Product& product,
                                             const ProductKey& key, int most) {
   const auto [of_a, of_b, of_result, of_vector, of_beside] = key.alignments;
@@ -218,8 +218,8 @@ std::vector<cublasLtMatmulAlgo_t> proposals(cublasLtHandle_t handle, const Produ
   return std::move(proposed.algorithms);
 }
 
-/// `workspace`: cuda_product_bytes. False: the library refuses the epilogue or the batch after all,
-/// and enqueued nothing.
+/// Enqueues a product. `workspace` has cuda_product_bytes. Returns false, with nothing enqueued, if
+/// the library refuses the epilogue or the batch after all.
 bool enqueue(cublasLtHandle_t handle, const Product& product, const ProductKey& key,
              const Operands& operands, std::byte* workspace, cudaStream_t stream) {
   const float alpha = 1;
@@ -234,14 +234,14 @@ bool enqueue(cublasLtHandle_t handle, const Product& product, const ProductKey& 
 }
 
 constexpr int max_proposals = 8;
-constexpr int timed_rounds = 5;  // after one that loads kernels
-/// A faster one is taken only below this share of the first proposal's time, which clocks and other
-/// work of the device do not reach by chance alone.
+constexpr int timed_rounds = 5;  // after one round that loads the kernels
+/// Another algorithm must take less than this share of the first proposal's time, a gain too large
+/// to be noise of clocks and other work on the device.
 constexpr double clear_gain = 0.98;
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof ProductAlgorithm::words);
 
-/// The products that one thread, which is a rank's, has noted.
+/// The products noted by one thread, which runs one rank.
 struct Notes {
   bool on = false;
   std::vector<NotedProduct> list;
@@ -259,9 +259,9 @@ std::vector<NotedProduct> end_notes() {
   return std::move(notes().list);
 }
 
-/// Where operands lie in one block, and its size.
+/// The placement of operands in one block, and the block's size.
 struct Places {
-  std::array<std::int64_t, 5> offsets{};  // of a, b, c, the vector, the matrix
+  std::array<std::int64_t, 5> offsets{};  // a, b, c, the vector, the matrix
   std::int64_t bytes = 0;
 };
 
@@ -279,7 +279,7 @@ Places places_of(const ProductKey& key) {
   Places places;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     if (!needed[i]) continue;
-    // Aligned as in the call, not better: what fits that could be refused or slower here.
+    // Aligned exactly as in the call, so that timings and refusals are those of the call.
     places.offsets[i] = places.bytes + key.alignments[i] % 256;
     places.bytes = round_up(places.offsets[i] + sizes[i], 256);
   }
@@ -311,7 +311,7 @@ class TimedEvent {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Calls one product by one algorithm or another.
+/// Times calls of one product by different algorithms.
 class Stopwatch {
  public:
   Stopwatch(const OpContext& context, const ProductKey& key, std::byte* block)
@@ -335,8 +335,8 @@ class Stopwatch {
     return proposals(handle_, product_, key_, max_proposals);
   }
 
-  /// The fill takes the second-level cache from the operands, as far as the scratch is as large,
-  /// and while it runs the host enqueues the rest. Infinite: the library refuses the product.
+  /// Times one call. The fill evicts operands from the level-2 cache, if the scratch is large
+  /// enough, and lets the host enqueue the rest meanwhile. Infinite if the library refuses it.
   double seconds(const cublasLtMatmulAlgo_t& algorithm) {
     product_.algorithm = algorithm;
     CUDA_CHECK(cudaMemsetAsync(context_.scratch, 0, fill_, stream_));
@@ -367,8 +367,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// The median seconds of each algorithm. They take turns, so that a change over time meets all
-/// alike.
+/// The median seconds of each algorithm. Rounds alternate between the algorithms, so that drift
+/// over time affects all equally.
 std::vector<double> medians(Stopwatch& watch, const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
   std::vector<std::vector<double>> rounds(algorithms.size());
   for (int round = 0; round <= timed_rounds; ++round) {
@@ -428,15 +428,15 @@ void note_call(const ProductKey& key) {
 
 namespace {
 
-/// The largest power of two up to 256 that divides the address and the stride.
+/// The largest power of two up to 256 that divides both address and stride.
 std::uint32_t alignment_of(const void* data, std::int64_t stride) {
   const auto address =
       reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(stride) | 256U;
   return static_cast<std::uint32_t>(address & (~address + 1));
 }
 
-/// The alignment that proposals suppose for a product by its shape, however its operands are really
-/// aligned.
+/// The alignment assumed when an algorithm is proposed for a by_shape product, regardless of its
+/// actual alignment.
 constexpr std::uint32_t alignment_by_shape = 64;
 
 ProductKey key_of(const Call& call, int multiprocessors) {
@@ -468,7 +468,7 @@ ProductKey key_of(const Call& call, int multiprocessors) {
   return key;
 }
 
-/// By the library's first proposal; without an operation it has none.
+/// A product with the library's first proposal; `operation` is null if there is none.
 Product proposed_product(cublasLtHandle_t handle, const ProductKey& key, const Operands& operands) {
   Product product = describe(key);
   set_pointers(product, operands);
@@ -481,7 +481,7 @@ Product proposed_product(cublasLtHandle_t handle, const ProductKey& key, const O
   return product;
 }
 
-/// The kept product, which is made if it is new.
+/// The cached product, made on first use.
 Product& kept_product(Library& kept, int device, const ProductKey& key, const Operands& operands,
                       bool by_shape) {
   auto& products = by_shape ? kept.by_shape : kept.products;
@@ -503,7 +503,7 @@ void fail_unknown(const Call& call) {
                                          std::string(name_of(call.args.c.dtype)));
 }
 
-/// Nothing is kept of a product whose extents vary: there would be no end to them.
+/// Products with varying extents are not cached, because their number is unbounded.
 bool enqueue_product(const Call& call, const OpContext& context, std::byte* workspace) {
   Library& kept = library();
   const std::lock_guard lock(kept.mutex);
@@ -535,7 +535,7 @@ bool enqueue_product(const Call& call, const OpContext& context, std::byte* work
 
 namespace {
 
-// The headers have these since CUDA 12.9.
+// Available in the headers since CUDA 12.9.
 #if CUBLAS_VERSION >= 120900
 constexpr bool knows_modes = true;
 constexpr std::int32_t of_rows = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
@@ -549,14 +549,14 @@ constexpr std::int32_t of_rows = 0, of_strips = 0, of_blocks = 0;
 constexpr cublasLtMatmulDescAttributes_t mode_of_first{}, mode_of_second{};
 #endif
 
-/// A form in the library's words. It counts columns first, so b is its first operand.
+/// A format in the library's terms. The library is column-major, so b is its first operand.
 struct Words {
   cudaDataType_t operand = CUDA_R_8F_E4M3, result = CUDA_R_16BF;
   cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
   std::int32_t first_scales = 0, second_scales = 0;  // cublasLtMatmulMatrixScale_t
 };
 
-/// Nothing for scales that the headers do not know.
+/// The library's terms for a format; nullopt for scales that the headers do not have.
 std::optional<Words> words_of(RateForm form) {
   const auto fp8 = [](std::int32_t first, std::int32_t second) -> std::optional<Words> {
     if (!knows_modes) return std::nullopt;
@@ -606,12 +606,12 @@ Product described(const RateProduct& one, const Words& words) {
   return product;
 }
 
-/// Whether the library lacks a form: it may also answer that a value is invalid.
+/// Whether the status says that the library lacks a format; it may report an invalid value, too.
 bool means_no_form(cublasStatus_t status) {
   return status == CUBLAS_STATUS_INVALID_VALUE || status == CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
-/// Without an operation the library has none.
+/// A product with the library's first proposal; `operation` is null if there is none.
 Product proposed(cublasLtHandle_t handle, const RateProduct& one, const RateOperands& operands) {
   const auto words = words_of(one.form);
   if (!words) return {};
@@ -629,7 +629,7 @@ Product proposed(cublasLtHandle_t handle, const RateProduct& one, const RateOper
 
 bool enqueue_rate(const OpContext& context, const RateProduct& one, const RateOperands& operands) {
   static std::map<std::pair<int, RateProduct>, Product>
-      kept;  // by device; under the library's lock
+      kept;  // one per device and product; guarded by the library's mutex
   const std::lock_guard lock(library().mutex);
   const int device = current_cuda_device();
   const cublasLtHandle_t handle = library().handle_of(device);

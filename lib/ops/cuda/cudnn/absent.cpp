@@ -1,5 +1,5 @@
-// The module's attention of cuDNN when the module was built without cuDNN's headers: it refuses to
-// prepare, and every call goes to our kernels.
+// Attention by cuDNN in a module built without cuDNN's headers: preparing fails, and all calls use
+// our own kernels.
 #include "base/error.h"
 #include "ops/cuda/kernels.h"
 

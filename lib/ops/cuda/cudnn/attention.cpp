@@ -1,4 +1,4 @@
-// Attention by cuDNN: plans that were made before the first step, and their executions part by part
+// Attention by cuDNN: plans made before the first step, and executed part by part
 // (base/attention_part.h).
 
 #include <cuda_runtime_api.h>
@@ -22,20 +22,20 @@
 namespace trainctl::cuda {
 namespace {
 
-// Causal attention as graphs of cuDNN, in the operations that its attention engines recognise.
+// Causal attention as graphs of operations, in the form that cuDNN's attention engines recognize.
 
-/// The sizes that a graph depends on. Tensors have rows of all heads; the graph takes some of them.
+/// The sizes that a graph depends on. Tensors have rows with all heads; it uses some heads.
 struct CudnnAttention {
   cudnnDataType_t type = CUDNN_DATA_BFLOAT16;
-  std::int64_t sequences = 0, length = 0;        // of one execution
-  std::int64_t heads = 0, kv_heads = 0;          // of one execution
-  std::int64_t row_heads = 0, row_kv_heads = 0;  // of a row
+  std::int64_t sequences = 0, length = 0;        // numbers in one execution
+  std::int64_t heads = 0, kv_heads = 0;          // numbers in one execution
+  std::int64_t row_heads = 0, row_kv_heads = 0;  // numbers in a whole row
   std::int64_t head_dim = 0;
-  bool ordered = true;  // the backward pass adds up in one order
+  bool ordered = true;  // the backward pass sums in a fixed order
   friend bool operator==(const CudnnAttention&, const CudnnAttention&) = default;
 };
 
-/// Under which each tensor and number is given at an execution.
+/// Identifiers of the tensors and numbers that an execution binds.
 enum CudnnAttentionId : std::int64_t {
   id_q = 1,
   id_k,
@@ -69,7 +69,7 @@ Extents score_extents(const CudnnAttention& a) {
   return {a.sequences, a.heads, a.length, a.length};
 }
 
-/// The strides of a tensor [sequences * length, row_heads * head_dim].
+/// The strides of a [sequences * length, row_heads * head_dim] tensor.
 Extents row_strides(const CudnnAttention& a, std::int64_t row_heads) {
   const std::int64_t row = row_heads * a.head_dim;
   return {a.length * row, a.head_dim, row, 1};
@@ -93,12 +93,12 @@ Value keys_transposed(CudnnGraph& graph, const CudnnAttention& a, std::int64_t i
                       transposed(row_strides(a, a.row_kv_heads)));
 }
 
-/// Sums of one execution only: an execution of some of the heads has one sequence.
+/// Packed sums, which exist per execution; an execution with some of the heads has one sequence.
 Value sums(CudnnGraph& graph, const CudnnAttention& a, std::int64_t id) {
   return graph.memory(id, CUDNN_DATA_FLOAT, sum_extents(a), packed(sum_extents(a)));
 }
 
-/// Scores of keys after a query become id_unseen, the least number.
+/// Replaces the scores of keys after the query by id_unseen, the lowest number.
 Value causal(CudnnGraph& graph, const Value& scores) {
   const Value row = graph.index(scores, 2);
   const Value column = graph.index(scores, 3);
@@ -143,8 +143,8 @@ void add_key_gradient(CudnnGraph& graph, const CudnnAttention& a, const Value& f
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, all, to);
 }
 
-/// d_out . out of every query, in memory: the products before and after it are kernels of their
-/// own.
+/// d_out . out per query, stored in memory, because the products before and after it run as
+/// separate kernels.
 Value mean_of(CudnnGraph& graph, const CudnnAttention& a, const Value& d_out) {
   const Value both = graph.inner(query_extents(a));
   graph.each(CUDNN_POINTWISE_MUL, {d_out, queries(graph, a, id_out)}, both);
@@ -195,7 +195,7 @@ CudnnGraph backward_graph(const CudnnAttention& a) {
 
 namespace {
 
-// Earlier ones want another number for what is not seen, and 9.10 has faults in backward passes.
+// Older versions want another number for unseen keys, and 9.10 has faulty backward passes.
 constexpr std::int64_t min_version = 91100;
 
 struct Ready {
@@ -206,16 +206,16 @@ struct Ready {
   CudnnPlan forward, backward;
 };
 
-/// The state that is kept between calls. Threads that are ranks share it; the lock is held while
-/// parts are enqueued, since the handle knows one stream.
+/// The cache between calls, shared by the threads of ranks. The lock is held while parts are
+/// enqueued, because a handle has only one stream.
 struct Kept {
   std::mutex mutex;
-  std::unordered_map<int, cudnnHandle_t> handles;  // by device
+  std::unordered_map<int, cudnnHandle_t> handles;  // one per device
   std::vector<std::unique_ptr<const Ready>> ready;
 };
 
 Kept& kept() {
-  static Kept* all = new Kept;  // never destroyed: the driver may be gone before us
+  static Kept* all = new Kept;  // never destroyed, as the driver may be gone by then
   return *all;
 }
 
@@ -231,19 +231,19 @@ CudnnAttention graph_extents(const AttentionExtents& all, const AttentionPart& p
           .ordered = all.ordered};
 }
 
-/// Bytes of the backward pass before the library's own.
+/// The bytes of the backward pass in addition to the library's workspace.
 std::int64_t local_bytes(const AttentionExtents& part) {
   return attention_mean_bytes(part) + attention_sum_bytes(part);
 }
 
-/// The bytes that both passes need.
+/// The larger of the bytes that the two passes need.
 std::int64_t needed_bytes(const Ready& ready) {
   const AttentionExtents part = extents_of(ready.extents, ready.parts.backward);
   return std::max(ready.forward.workspace_bytes,
                   local_bytes(part) + ready.backward.workspace_bytes);
 }
 
-/// Throws where the plans need more memory than was planned.
+/// Throws if the plans need more memory than `parts` provides.
 Ready make_ready(const AttentionExtents& extents, const AttentionParts& parts, DType dtype,
                  const Descriptor& device) {
   require(dtype != DType::f32, ExitCode::unavailable, "cuDNN has no attention in fp32");
@@ -264,7 +264,7 @@ Ready make_ready(const AttentionExtents& extents, const AttentionParts& parts, D
   return made;
 }
 
-/// The plans that were prepared with this number of bytes, which tells whether their sums are
+/// The plans prepared with this number of bytes, or null. `bytes` also tells whether sums are
 /// ordered.
 const Ready* find_ready(int device, AttentionExtents extents, std::int64_t bytes, DType dtype) {
   extents.ordered = is_ordered(bytes);
@@ -293,12 +293,12 @@ std::int64_t check(const AttentionExtents& extents, DType dtype, const std::stri
       make_ready(extents, attention_parts(extents), dtype, device_properties(json)));
 }
 
-/// Bytes for cuDNN, of a plan that chose it.
+/// The bytes for cuDNN in the context's scratch; only plans that chose cuDNN reserve these.
 std::int64_t room_of(const OpContext& context) {
   return context.scratch_bytes - scratch_bytes(DeviceKind::cuda, 1);
 }
 
-/// The plans for a call, if its context has the memory; null if the call is for our kernels.
+/// The plans for a call, or null if it must use our own kernels.
 const Ready* ready_for(const OpContext& context, const AttentionArgs& args) {
   const AttentionShape& shape = args.shape;
   const bool whole = shape.query_runs.runs.empty() && shape.key_runs.runs.empty() &&
@@ -311,7 +311,7 @@ const Ready* ready_for(const OpContext& context, const AttentionArgs& args) {
       room_of(context), args.q.dtype);
 }
 
-/// One part: where its first sequence and head are, in elements, and its temporary memory.
+/// The offsets of a part's first sequence and head, in elements, and its temporary memory.
 struct Place {
   std::int64_t queries, keys, sums;
   std::byte* scratch;
@@ -344,7 +344,7 @@ void execute(cudnnHandle_t handle, const CudnnPlan& plan, std::span<const Bindin
   check_cudnn(cudnn().execute(handle, plan.plan.raw(), pack.raw()), "cudnnBackendExecute");
 }
 
-/// run(handle, place) for every part of the call, on its stream.
+/// Calls run(handle, place) for each part of the call, on its stream.
 template <class Run>
 void each_part(const OpContext& context, const Ready& ready, const AttentionPart& one,
                const Run& run) {
@@ -411,7 +411,7 @@ void backward(const OpContext& context, const AttentionArgs& args, const Ready& 
   });
 }
 
-/// Whether run(context, args, plans) was done.
+/// Runs the call if cuDNN can; returns whether it did.
 bool by_cudnn(const OpContext& context, const AttentionArgs& args,
               void (*run)(const OpContext&, const AttentionArgs&, const Ready&)) {
   if (room_of(context) <= 0) return false;
@@ -427,7 +427,7 @@ void chosen_attention_forward(const OpContext& context, const AttentionArgs& arg
   if (!by_cudnn(context, args, forward)) cuda::attention_forward(context, args);
 }
 
-/// cuDNN reads d_out after it has written some of dq: they must not be the same memory.
+/// dq must not share memory with d_out, which cuDNN still reads after it has written some of dq.
 void chosen_attention_backward(const OpContext& context, const AttentionArgs& args) {
   if (args.dq.data != args.d_out.data && by_cudnn(context, args, backward)) return;
   cuda::attention_backward(context, args);

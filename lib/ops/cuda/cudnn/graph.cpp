@@ -94,7 +94,7 @@ std::int64_t Descriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttri
 
 namespace {
 
-constexpr std::int64_t alignment = 16;  // of tensors, in bytes
+constexpr std::int64_t alignment = 16;  // alignment of tensors, in bytes
 
 }  // namespace
 
@@ -238,7 +238,7 @@ Descriptor device_properties(const std::string& json) {
 
 namespace {
 
-/// The library's proposals, best first.
+/// The library's proposed engine configurations, best first.
 std::vector<Descriptor> proposals(const Descriptor& graph, const Descriptor& device) {
   Descriptor advice(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
@@ -259,7 +259,7 @@ std::vector<Descriptor> proposals(const Descriptor& graph, const Descriptor& dev
   return found;
 }
 
-/// Whether its sums have an order of their own in every run.
+/// Whether the engine's order of sums differs from run to run.
 bool varies(const Descriptor& config) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.raw();

@@ -1,4 +1,4 @@
-// cuDNN's functions, its descriptors, and the graphs of operations that are built from them.
+// cuDNN's functions, descriptors, and graphs of operations built with them.
 #pragma once
 
 #include <cudnn_graph.h>
@@ -12,8 +12,7 @@
 
 namespace trainctl::cuda {
 
-// cuDNN's functions, from a library that is opened when they are first asked for: a machine without
-// it runs the module as well.
+// cuDNN's functions, loaded on first use, so that the module also works on a machine without cuDNN.
 
 struct Cudnn {
   decltype(&cudnnGetVersion) version;
@@ -29,16 +28,16 @@ struct Cudnn {
   decltype(&cudnnBackendExecute) execute;
 };
 
-/// Opened once for the process: the file TRAINCTL_CUDNN_LIBRARY names, else libcudnn.so.9 where the
-/// loader finds it. Throws Error{unavailable} with the loader's words where there is none.
+/// Opens the library once per process: the file TRAINCTL_CUDNN_LIBRARY if set, else libcudnn.so.9
+/// from the loader's path. Throws Error{unavailable} with the loader's message if it is missing.
 const Cudnn& cudnn();
 
-/// Throws Error{unavailable} with the call and cuDNN's words unless it returned success.
+/// Throws Error{unavailable} with the call and cuDNN's message unless `status` is success.
 void check_cudnn(cudnnStatus_t status, const char* call);
 
-// A descriptor of cuDNN's backend, and who destroys it.
+// An owned descriptor of cuDNN's backend API.
 
-/// All calls throw Error{unavailable} with cuDNN's words where it refuses.
+/// All functions throw Error{unavailable} with cuDNN's message if it refuses.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -50,7 +49,7 @@ class Descriptor {
   }
   ~Descriptor();
 
-  /// `values`: `count` elements of the C type that cuDNN documents for `type`.
+  /// `values` has `count` elements of the C type that cuDNN documents for `type`.
   void set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, const void* values,
            std::int64_t count = 1);
   void set(cudnnBackendAttributeName_t name, std::int64_t value) {
@@ -64,7 +63,7 @@ class Descriptor {
     set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, &value);
   }
   void finalize();
-  /// How many elements there are of those that fit.
+  /// Gets at most `room` elements; returns the number that exist.
   std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, void* values,
                    std::int64_t room) const;
   cudnnBackendDescriptor_t raw() const { return raw_; }
@@ -73,12 +72,12 @@ class Descriptor {
   cudnnBackendDescriptor_t raw_ = nullptr;
 };
 
-// Builds a graph of cuDNN: operations between tensors of four extents [sequences, heads, rows,
-// columns], and the plan by which the library runs it.
+// Builds a graph of cuDNN operations between tensors with four extents [sequences, heads, rows,
+// columns], and the plan that executes it.
 
 using Extents = std::array<std::int64_t, 4>;
 
-/// Strides of a tensor without gaps.
+/// The strides of a tensor without gaps.
 Extents packed(const Extents& extents);
 
 class CudnnGraph {
@@ -88,32 +87,32 @@ class CudnnGraph {
     Extents extents{};
   };
 
-  /// A tensor in device memory, 16-byte aligned, given under `id` at each execution.
+  /// A tensor in device memory, 16-byte aligned, bound to `id` at each execution.
   Value memory(std::int64_t id, cudnnDataType_t type, const Extents& extents,
                const Extents& strides);
-  /// Packed fp32 in the library's own order of elements: a product adds to it, in any order.
+  /// Packed fp32 in the library's own element order, to which a product adds in any order.
   Value accumulator(std::int64_t id, const Extents& extents);
-  /// One fp32 number of the host, given the same way.
+  /// A single fp32 number on the host, bound to `id` at each execution.
   Value number(std::int64_t id);
-  /// A value between two operations.
+  /// An intermediate value between two operations.
   Value inner(const Extents& extents, cudnnDataType_t type = CUDNN_DATA_FLOAT);
   Value inner(const Extents& extents, const Extents& strides, cudnnDataType_t type);
 
-  /// to = a b; heads of b are shared where it has fewer.
+  /// to = a b. If b has fewer heads, several heads of a share one of b.
   void multiply(const Value& a, const Value& b, const Value& to);
-  /// Elements; extents of 1 are repeated. `computed` is the type of the operation. An index is that
-  /// of `axis`.
+  /// An elementwise operation, computed in type `computed`; extents of 1 are broadcast. For an
+  /// index operation, `axis` is the indexed axis.
   void each(cudnnPointwiseMode_t mode, std::initializer_list<Value> from, const Value& to,
             cudnnDataType_t computed = CUDNN_DATA_FLOAT, std::int64_t axis = -1);
-  /// Writes the result to a new fp32 value as large as the first operand.
+  /// Writes the result to a new fp32 value with the first operand's extents.
   Value each(cudnnPointwiseMode_t mode, std::initializer_list<Value> from);
   Value index(const Value& of, std::int64_t axis);
-  /// Over the extents that are smaller in `to`.
+  /// Reduces over the axes whose extents are smaller in `to`.
   void reduce(cudnnReduceTensorOp_t how, const Value& from, const Value& to);
-  /// Gives the elements other extents and strides.
+  /// Reinterprets the elements with other extents and strides.
   void reshape(const Value& from, const Value& to);
 
-  /// Finishes the graph of all operations so far. None may follow.
+  /// Finishes the graph of all previous operations; no more may be added.
   const Descriptor& finish();
 
  private:
@@ -128,18 +127,18 @@ class CudnnGraph {
   std::int64_t next_inner_ = 1000;
 };
 
-/// The properties of a device: of the calling thread's, or where text is given of that which it
-/// describes as JSON, so that a plan can be checked without one.
+/// The properties of the calling thread's device or, if `json` is not empty, of the device that it
+/// describes, so that plans can be checked without the device.
 Descriptor device_properties(const std::string& json);
 
 struct CudnnPlan {
-  CudnnGraph graph;  // lives as long as the plan
+  CudnnGraph graph;  // must live as long as the plan
   Descriptor plan;
   std::int64_t workspace_bytes = 0;
 };
 
-/// The first plan that the library proposes for the graph and takes; with `ordered`, one that it
-/// computes alike in every run. Throws Error{unavailable} with the last refusal where there is
+/// The first plan proposed by the library that it also accepts; with `ordered`, only plans with
+/// results that are equal in every run. Throws Error{unavailable} with the last refusal if there is
 /// none.
 CudnnPlan make_plan(CudnnGraph graph, const Descriptor& device, bool ordered);
 
