@@ -112,7 +112,7 @@ VerifyPlanner::VerifyPlanner(const VerifyCommand& command, const VerifyHost& hos
 VerifyComparisons VerifyPlanner::plan() {
   VerifyComparisons all;
   all.steps = command_.steps > 0 ? command_.steps : 3;
-  std::vector<Layout> layouts;
+  std::vector<RequestedRun> layouts;
   const auto take_layouts = [&] {
     all.selection = {};
     layouts = layouts_to_run(all.selection);
@@ -141,19 +141,19 @@ VerifyComparisons VerifyPlanner::plan() {
 std::optional<VerifyComparison> VerifyPlanner::with(const LayoutChoice& choice,
                                                     const std::vector<Settings>& words) {
   const ReadResult read = read_with(settings_of(words));
-  const Layout layout = layout_of(choice);
+  const RequestedRun layout = layout_of(choice);
   if (read.diagnostics.has_errors() || !is_legal(read.config, layout)) return std::nullopt;
   return comparison(read.config, words, {layout});
 }
 
-VerifyPlanner::Layout VerifyPlanner::layout_of(const LayoutChoice& choice) {
+VerifyPlanner::RequestedRun VerifyPlanner::layout_of(const LayoutChoice& choice) {
   return {choice.name(), choice.ranks(), choice.said(), choice};
 }
 
 /// The file's own layout; for a model of one layer without its stages and with few replicas.
-VerifyPlanner::Layout VerifyPlanner::own_layout() const {
+VerifyPlanner::RequestedRun VerifyPlanner::own_layout() const {
   Mesh mesh = planned_.plan.mesh;
-  Layout own;
+  RequestedRun own;
   LayoutChoice named;
   if (layer_replicas_ > 0) {
     const ParallelConfig parallel = read_with({}).config.parallel;
@@ -168,10 +168,10 @@ VerifyPlanner::Layout VerifyPlanner::own_layout() const {
   return own;
 }
 
-std::vector<VerifyPlanner::Layout> VerifyPlanner::layouts_to_run(LayoutSelection& selection) {
+std::vector<VerifyPlanner::RequestedRun> VerifyPlanner::layouts_to_run(LayoutSelection& selection) {
   if (command_.layouts.empty() && !command_.through_checkpoint) return {own_layout()};
-  std::vector<Layout> layouts;
-  const auto add = [&](Layout layout) {
+  std::vector<RequestedRun> layouts;
+  const auto add = [&](RequestedRun layout) {
     const bool known = command_.through_checkpoint &&
                        std::any_of(layouts.begin(), layouts.end(),
                                    [&](const auto& one) { return one.name == layout.name; });
@@ -214,7 +214,7 @@ ReadResult VerifyPlanner::read_with(const Settings& settings) const {
   return read;
 }
 
-Config VerifyPlanner::config_in(const Config& config, const Layout& layout) const {
+Config VerifyPlanner::config_in(const Config& config, const RequestedRun& layout) const {
   Config own = layout.choice ? with_layout(config, *layout.choice) : config;
   own.parallel.threads_per_rank = 1;
   // The single rank is on the CPU, so it takes fp32. On a device auto may be bf16.
@@ -224,7 +224,7 @@ Config VerifyPlanner::config_in(const Config& config, const Layout& layout) cons
   return own;
 }
 
-bool VerifyPlanner::is_legal(const Config& config, const Layout& layout) const {
+bool VerifyPlanner::is_legal(const Config& config, const RequestedRun& layout) const {
   Diagnostics diagnostics;
   prepare(
       config_in(config, layout), {},
@@ -235,7 +235,7 @@ bool VerifyPlanner::is_legal(const Config& config, const Layout& layout) const {
 
 /// Throws Error{config} if a requested layout is not legal. The error has no place in the file,
 /// which has other sizes.
-VerifyCandidate VerifyPlanner::candidate(const Config& config, const Layout& layout,
+VerifyCandidate VerifyPlanner::candidate(const Config& config, const RequestedRun& layout,
                                          const std::vector<Settings>& words) const {
   Diagnostics diagnostics;
   const Site site{.world_size = layout.ranks,
@@ -261,9 +261,9 @@ VerifyCandidate VerifyPlanner::candidate(const Config& config, const Layout& lay
 }
 
 VerifyComparison VerifyPlanner::comparison(const Config& config, const std::vector<Settings>& words,
-                                           const std::vector<Layout>& layouts) const {
+                                           const std::vector<RequestedRun>& layouts) const {
   VerifyComparison made{.words = words, .config = config, .candidates = {}, .tasks = {}};
-  for (const Layout& layout : layouts) {
+  for (const RequestedRun& layout : layouts) {
     made.candidates.push_back(candidate(config, layout, words));
   }
   made.tasks = tasks_of(command_, made.candidates);
@@ -272,7 +272,8 @@ VerifyComparison VerifyPlanner::comparison(const Config& config, const std::vect
 
 /// Adds each layout once more with other settings than the file's, and as often as each setting
 /// needs to meet each axis along which layouts divide the work, or each word.
-void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyComparisons& all) const {
+void VerifyPlanner::add_options(const std::vector<RequestedRun>& layouts,
+                                VerifyComparisons& all) const {
   const bool pairs = command_.options == "all";
   const ReadWith read = [this](const Settings& settings) { return read_with(settings); };
   const OptionSelection options = select_options(read, pairs);
@@ -295,7 +296,7 @@ void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyCompar
   }
   const Config file = read_with({}).config;
   const auto can_be = [&](const RowPair& pair) {
-    const Layout& layout = layouts[pair.first % layouts.size()];
+    const RequestedRun& layout = layouts[pair.first % layouts.size()];
     const Config& config = configs[pair.second];
     if (layout.choice && !is_worth_trying(*layout.choice, config, file)) return false;
     return is_legal(config, layout);
@@ -303,7 +304,7 @@ void VerifyPlanner::add_options(const std::vector<Layout>& layouts, VerifyCompar
   const auto met = [&](const std::string& word) {
     return pairs || std::ranges::find(axes, word) != std::end(axes);
   };
-  std::vector<std::vector<Layout>> taken(configs.size());
+  std::vector<std::vector<RequestedRun>> taken(configs.size());
   for (const auto& [row, other] : paired_rows(rows, said, can_be, met)) {
     taken[other].push_back(layouts[row % layouts.size()]);
   }

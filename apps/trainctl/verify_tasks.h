@@ -96,25 +96,25 @@ class VerifyPlanner {
 
  private:
   /// A layout before its configuration is made.
-  struct Layout {
+  struct RequestedRun {
     std::string name;
     std::int64_t ranks = 1;
     WordRow said;
     std::optional<LayoutChoice> choice;
   };
 
-  std::vector<Layout> layouts_to_run(LayoutSelection& selection);
-  Layout own_layout() const;
-  static Layout layout_of(const LayoutChoice& choice);
+  std::vector<RequestedRun> layouts_to_run(LayoutSelection& selection);
+  RequestedRun own_layout() const;
+  static RequestedRun layout_of(const LayoutChoice& choice);
   ReadResult read_with(const Settings& settings) const;
   std::int64_t replicas_of_layer() const;
-  Config config_in(const Config& config, const Layout& layout) const;
-  bool is_legal(const Config& config, const Layout& layout) const;
-  VerifyCandidate candidate(const Config& config, const Layout& layout,
+  Config config_in(const Config& config, const RequestedRun& layout) const;
+  bool is_legal(const Config& config, const RequestedRun& layout) const;
+  VerifyCandidate candidate(const Config& config, const RequestedRun& layout,
                             const std::vector<Settings>& words) const;
   VerifyComparison comparison(const Config& config, const std::vector<Settings>& words,
-                              const std::vector<Layout>& layouts) const;
-  void add_options(const std::vector<Layout>& layouts, VerifyComparisons& all) const;
+                              const std::vector<RequestedRun>& layouts) const;
+  void add_options(const std::vector<RequestedRun>& layouts, VerifyComparisons& all) const;
   /// The number of parts of a run, which a checkpoint divides in half.
   std::int64_t pieces() const { return command_.through_checkpoint ? 2 : 1; }
   std::pair<std::int64_t, std::string> bytes_of(const VerifyComparison& comparison,

@@ -60,7 +60,8 @@ inline constexpr std::size_t max_cuda_parts = 64;
 using CudaSum = void (*)(void* out, std::span<const void* const> parts, std::int64_t count,
                          DType dtype, Stream& stream);
 
-/// The module, with a usable device. It is opened and checked once per process.
+/// The CUDA module, opened and checked once per process. Throws Error{unavailable} if it is missing
+/// or has no usable device.
 const CudaModule& cuda_module();
 
 /// The module's table of sums. Throws like cuda_module().

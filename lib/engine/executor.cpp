@@ -478,7 +478,7 @@ void Executor::run_row(const Action& row) {
     case ActionKind::wait_gather:
       in_.param_sync->wait(row.bucket, in_.ops, in_.deadline_seconds);
       return note_wait();
-    case ActionKind::free: return;  // no work: the next gather there starts after all its readers
+    case ActionKind::free: return;  // no work: each gather waits for the compute work before it
     case ActionKind::fetch: return fetch(row);
     case ActionKind::forward:
       in_.pipeline.await_output(row);

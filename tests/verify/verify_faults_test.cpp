@@ -161,7 +161,7 @@ std::vector<FaultRow> schedule_faults() {
        }),
        "gradient", "layers.2."},
       {"a part that is not recomputed", small_gpt, "pp2+selective+m4", of_plan([](Plan& plan) {
-         plan.stages.back().forms.usual.at(3).again &=
+         plan.stages.back().forms.usual.at(3).repeated &=
              static_cast<std::uint8_t>(~bit_of(BlockPart::activation));
        }),
        "gradient", "layers.2.mlp.down.weight"},

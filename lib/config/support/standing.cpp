@@ -12,7 +12,7 @@
 namespace trainctl {
 namespace {
 
-constexpr bool not_built = false, no_effect = true;  // Standing::built
+constexpr bool not_built = false, no_effect = true;  // values of Standing::built below
 
 constexpr Standing standing_rows[] = {
     {"model.use_cpu_initialization", no_effect, "false",

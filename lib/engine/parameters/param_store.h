@@ -49,8 +49,8 @@ class ParamStore {
   int index_of(const std::string& name) const { return index_.at(name); }
   const OwnershipTable& ownership() const { return contents_.ownership; }
 
-  /// The weight for a layer, valid while the store lives. Products are added to the memory of its
-  /// gradient.
+  /// The weight for a layer, valid while the store lives. In training, its gradient lies in the
+  /// store's memory, where the layer's products accumulate it.
   Weight weight(const std::string& name);
   /// The weight that the layer reads, whole. The weight of a block that is freed exists only while
   /// the block is gathered.

@@ -320,7 +320,7 @@ __global__ void verdict_kernel(const double* sums, std::int64_t ranks, Rules rul
   if (state->loss_scale * rules.growth <= most) state->loss_scale *= rules.growth;
 }
 
-/// Whether the list has any elements. Throws if the list is not on the device.
+/// Whether any call of the list has elements. Throws if the list is not on the device.
 template <class Args>
 bool any_piece(const Calls<Args>& calls) {
   require(std::ssize(calls.list()) == calls.placed().count, ExitCode::internal,

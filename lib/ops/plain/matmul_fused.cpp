@@ -1,4 +1,5 @@
-// Fused products as separate kernels of the context's table, which may be the CPU's fast table.
+// Fused products without a fused kernel: each calls the kernels of its steps one by one, from
+// OpContext::kernels, so that these may be the fast ones of the CPU.
 #include "base/time_spent.h"
 #include "ops/plain/kernels.h"
 

@@ -45,8 +45,9 @@ class StageBytes {
 /// Counts the bytes of a stage's activations in its own forms, for which its rows are refined.
 SlotBytes count_slots(const Plan& plan, int stage);
 
-/// The shapes of the first activations of `rows` (stage number `stage`) for micro-batches with
-/// `length` tokens a sequence. Later rows of the table have the same shape for every length.
+/// The shapes of the first rows of a stage's activation table, for micro-batches with `length`
+/// tokens a sequence; later rows have the same shape for every length. `rows` is the plan of stage
+/// number `stage`.
 std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
                              std::int64_t length);
 

@@ -140,7 +140,7 @@ struct WayBack {
   bool in_turns = false;         // F and B end a step in turns, W with B
   std::vector<double> messages;  // seconds until a stage has the first gradient of the next one
   std::vector<double> first;     // seconds of its passes with that
-  std::vector<double> last;      // of the message and the passes of the last micro-batch
+  std::vector<double> last;      // seconds of the last micro-batch: its message and its passes
 };
 
 WayBack way_back(const Plan& draft, const Config& config, const SimulationInput& input) {

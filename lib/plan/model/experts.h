@@ -60,8 +60,8 @@ struct ExpertTransit {
 /// The rows of a layer if passes of two micro-batches overlap, else empty.
 ExpertTransit<RowSpec> expert_transit(const LayerForm& form, const LayerShare& share);
 
-/// The gradients of the logits, [S, E] of the residual stream's rows, of what the experts give
-/// (`rows`), and of the products before the activation function.
+/// The gradients of the logits ([S, E], for the S rows of this rank's residual stream), of the
+/// experts' outputs (in `rows`), and of the products before the activation function (in `mlp`).
 ExpertRows<RowSpec> expert_gradients(const LayerForm& form, const LayerShare& share);
 
 /// Shared experts: all tokens of the micro-batch on this rank, V features over tp. Empty without

@@ -312,7 +312,7 @@ std::vector<FormPoint> StrategyBound::forms_of(const Plan& plan, const StagePric
   std::vector<FormPoint> points;
   for (int parts = 0; parts <= (free_.recompute ? all_parts : 0); ++parts) {
     const BlockForm form = form_with(plan, recompute, static_cast<std::uint8_t>(parts));
-    if (form.again != parts) continue;
+    if (form.repeated != parts) continue;
     const double seconds = parts == 0 ? 0 : std::max(0.0, prices.repeat(1, form).whole());
     points.push_back({.kept = form_bytes(plan, 0, 1, form).kept, .seconds = seconds});
   }
