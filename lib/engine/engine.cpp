@@ -36,7 +36,7 @@ class StepGraph {
     Traffic& traffic;
     Trace* trace = nullptr;         // may be null
     Activity* activity = nullptr;   // may be null
-    std::function<void()> enqueue;  // the step, row by row; the same each time
+    std::function<void()> enqueue;  // enqueues the rows of a step; the same work each time
     std::function<void()> settle;   // waits for the compute stream
   };
   /// Enqueues one step. The first two steps run row by row, since they load kernels, connect groups
@@ -50,9 +50,9 @@ class StepGraph {
 
   static constexpr int plain_steps = 2;
 
-  int plain_ = 0;  // steps that were not graphs
+  int plain_ = 0;  // steps that ran row by row
   WorkGraph graph_;
-  Traffic::Counts before_, after_;  // the capture
+  Traffic::Counts before_, after_;  // counts before and after the capture
 };
 
 void StepGraph::run(const Parts& parts) {

@@ -286,7 +286,7 @@ class HostCopies {
   struct Copy {
     Tensor to, from;  // [bytes] u8
   };
-  struct Moved {  // one unit of one view
+  struct Moved {  // the copies of one unit in one view
     std::vector<Copy> out, back;
     Event left, came;
   };
@@ -297,7 +297,7 @@ class HostCopies {
   const StagePlan& stage_;
   const Buffers& buffers_;
   std::vector<Moved> moved_;  // [view][unit of the model]
-  int units_ = 0;             // of the model, as far as the stage has them
+  int units_ = 0;             // end of the stage's last unit in the model
   std::unique_ptr<Stream> queue_;
 };
 

@@ -58,7 +58,7 @@ int chunk_of(const StageInput& input, int unit) {
   return chunk;
 }
 
-/// The rows of one view.
+/// The rows of activations of one view.
 class ViewRows {
  public:
   ViewRows(const StageInput& input, int view) : input_(input), view_(view) {}
@@ -383,7 +383,7 @@ namespace {
 /// All tensors that one micro-batch in flight keeps on this stage.
 struct ViewSaved {
   Tensor embedded, all_embedded;   // the embedding's output: this rank's part, and whole
-  std::vector<BlockSaved> first;   // of the stage's layers, in order: for the first forward
+  std::vector<BlockSaved> first;   // one per layer of the stage, for the first forward
   std::vector<BlockSaved> blocks;  // for R, B and W; differ from `first` in rows that are repeated
                                    // or offloaded to the host
   Norm::Saved final_norm;
@@ -415,9 +415,9 @@ ViewSaved place_view(const StageInput& input, int view) {
 
 /// The tensors that the backward pass of one micro-batch writes.
 struct ViewGradients {
-  std::vector<BlockGradients> blocks;  // of the stage's layers, in order
-  Tensor embedded, all_embedded;       // of the embedding's output: this rank's part, and whole
-  Tensor head_input;                   // of what the head's unit reads
+  std::vector<BlockGradients> blocks;  // one per layer of the stage, in order
+  Tensor embedded, all_embedded;       // gradient of the embedding's output: own part, and all
+  Tensor head_input;                   // gradient of the input of the head's unit
 };
 
 ViewGradients place_gradients(const StageInput& input, int view) {

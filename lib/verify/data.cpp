@@ -17,7 +17,7 @@ namespace {
 /// Shortens the schedule so that explicitly given steps end at step `end`. An end that is not given
 /// follows from the length of the run, as in training.
 void shorten(LrScheduleConfig& schedule, std::int64_t end) {
-  schedule.warmup_ratio.reset();  // warmup_steps has what it gave
+  schedule.warmup_ratio.reset();  // warmup_steps already includes it
   if (schedule.style == LrStyle::constant) {
     schedule.warmup_steps = std::min(schedule.warmup_steps, end - 1);
     return;
@@ -77,7 +77,7 @@ Plan plan_of_day(const Config& config, const Plan& plan, const Progress& done) {
 
 namespace {
 
-constexpr std::int64_t key_tokens = 8;  // by which a place in the file is found
+constexpr std::int64_t key_tokens = 8;  // tokens in the key that finds a sample in the file
 
 void count(OrderCount& broken, std::int64_t step) {
   if (broken.samples++ == 0) broken.step = step;

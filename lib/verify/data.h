@@ -47,7 +47,7 @@ Plan plan_of_day(const Config& config, const Plan& plan, const Progress& done = 
 /// The contents of a token file, kept in memory.
 struct FileTokens {
   std::vector<std::int32_t> tokens;
-  std::vector<std::int64_t> documents;  // first token of each; empty: documents are joined
+  std::vector<std::int64_t> documents;  // first token of each; empty if documents are joined
 };
 
 /// The number of samples that break a rule of the order, and the step of the first of these.
@@ -73,10 +73,10 @@ class DataOrder {
   std::uint64_t key_of(const std::int32_t* tokens, std::int64_t count) const;
 
   const FileTokens& file_;
-  std::int64_t windows_;  // of an epoch
+  std::int64_t windows_;  // samples per epoch
   bool shuffle_;
-  std::unordered_multimap<std::uint64_t, std::int64_t> places_;  // of what a sample begins with
-  std::vector<std::int64_t> before_, epoch_;  // places of the last epoch and of this one
+  std::unordered_multimap<std::uint64_t, std::int64_t> places_;  // by key of first tokens
+  std::vector<std::int64_t> before_, epoch_;  // places used in the previous and this epoch
   OrderCount missing_{"samples that the file does not have"};
   OrderCount twice_{"samples that an epoch has twice"};
   OrderCount alike_{"samples in the order of the epoch before"};

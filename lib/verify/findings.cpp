@@ -439,7 +439,7 @@ void compare_free_scalars(Findings& findings, const OptimizerConfig& optimizer,
 void compare_router(Findings& findings, const RouterReport& found, std::int64_t step,
                     const RecordedStep& expected) {
   own::RouterSums sums;
-  std::vector<double> loads;  // over the mean of their layer
+  std::vector<double> loads;  // relative to the mean load of the layer
   for (const own::RouterSums& layer : expected.router_sums) {
     sums.balance += layer.balance;
     sums.z_loss += layer.z_loss;

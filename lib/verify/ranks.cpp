@@ -247,10 +247,10 @@ void GradientSums::compare(const ParamStore& store, Findings& findings, std::int
 }
 
 struct SumWorld::Sum {
-  std::string name;        // of operation and group
-  std::vector<float> all;  // what the ranks gave, one after another
+  std::string name;        // operation and group
+  std::vector<float> all;  // the inputs of all ranks, rank after rank
   std::int64_t ranks = 1;
-  std::int64_t begin = 0;  // of what this rank gets, in what each gave
+  std::int64_t begin = 0;  // start of this rank's result within each input
   std::vector<float> found;
   DType dtype = DType::f32;
 };
@@ -263,15 +263,15 @@ float rounded(float value, DType dtype) {
   return value;
 }
 
-/// A sum that is under way.
+/// A sum of a collective that has not completed.
 struct Pending {
   SumWorld* world = nullptr;
   SumWorld::Sum sum;
   Tensor input;
   Tensor output;
-  std::vector<std::byte> given;  // a copy of the input
+  std::vector<std::byte> given;  // copy of the input
   std::vector<std::byte> all;
-  std::atomic<bool> done = false;  // the stream says it, and does not touch this again
+  std::atomic<bool> done = false;  // set by the stream, which then no longer uses this object
 };
 
 Tensor bytes_as(std::vector<std::byte>& bytes, DType dtype) {
@@ -383,7 +383,7 @@ void SumWorld::tell(Findings& findings) {
 
 void SumWorld::compare(const Sum& sum) {
   const std::int64_t given = std::ssize(sum.all) / sum.ranks;
-  double largest = 0;  // sum of absolute values
+  double largest = 0;  // largest sum of absolute values
   double apart = 0;
   double found = 0;
   double expected = 0;
@@ -400,7 +400,7 @@ void SumWorld::compare(const Sum& sum) {
     }
     const float own = at(sum.found, i);
     const float right = rounded(in_order, sum.dtype);
-    if (!std::isfinite(right)) continue;  // an overflow, which the step looks for
+    if (!std::isfinite(right)) continue;  // an overflow, which the step itself detects
     largest = std::max(largest, size);
     const double distance = difference_of(double{own}, exact);
     const bool other = own != right;

@@ -74,9 +74,9 @@ class GradientSums {
   int rank_;
   Stream stream_;
   std::map<std::vector<int>, std::unique_ptr<Group>> groups_;
-  std::vector<Group*> group_of_;           // by parameter; null for one of this rank alone
-  std::vector<std::vector<float>> parts_;  // the same
-  std::vector<float> all_;                 // of all ranks of a group
+  std::vector<Group*> group_of_;           // one per parameter; null if only this rank has it
+  std::vector<std::vector<float>> parts_;  // this rank's inputs, by parameter
+  std::vector<float> all_;                 // inputs of all ranks of a group
 };
 
 /// A world that checks the sums of its groups: every rank that gets the sum of a collective
@@ -100,7 +100,7 @@ class SumWorld : public ForwardingWorld {
   void compare(const Sum& sum);
 
  private:
-  std::mutex mutex_;  // of the rest
+  std::mutex mutex_;  // guards the members below
   std::int64_t step_ = 0;
   Findings findings_;
 };

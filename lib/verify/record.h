@@ -24,7 +24,7 @@ namespace trainctl {
 struct MessageRounding {
   std::set<int> cuts;  // units whose output is sent to another stage; empty: nothing is rounded
   DType dtype = DType::f32;
-  std::int64_t factor = 1;  // of the gradients that are rounded: GradientRule::factor
+  std::int64_t factor = 1;  // GradientRule::factor of the gradients that are rounded
   auto operator<=>(const MessageRounding&) const = default;
 };
 

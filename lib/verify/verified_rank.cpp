@@ -49,7 +49,7 @@ double largest_of(const Values& values) {
 struct Updated {
   std::array<Values, 1 + max_kept> before;
   std::array<Values, 1 + max_kept> after;
-  std::map<std::size_t, double> loose;  // by element: Element::loose, where there is any
+  std::map<std::size_t, double> loose;  // Element::loose by element, if not 0
 
   double largest_change(int kind) const {
     double largest = 0;
@@ -90,7 +90,7 @@ class UpdateCheck {
     if (config_.optimizer.ema_decay != 0) average(spec, held, updated);
     for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
       const HeldPart found = held_part(store, parameter, kind);
-      if (found.part.length() == 0) continue;  // another optimizer keeps it
+      if (found.part.length() == 0) continue;  // held by another optimizer
       // With bf16 products there is no exact reference; only layouts are compared with each other.
       if (is_muon && kind == 0 && config_.optimizer.muon.ns_dtype == "bf16") continue;
       subject_.phase =

@@ -22,10 +22,10 @@ namespace {
 
 /// A Megatron argument that is a number, or a list with a number for each layer.
 struct MegatronMarks {
-  std::int64_t every = 0;            // 0: a list, or nothing
-  std::vector<std::int64_t> list{};  // of 0 and 1
+  std::int64_t every = 0;            // the number for all layers; 0 if there is none
+  std::vector<std::int64_t> list{};  // 0 or 1 for each layer, if a list is given
 };
-/// Refuses other values.
+/// Reads such an argument; refuses other values.
 MegatronMarks read_megatron_marks(Migration& migration, const char* argument);
 
 constexpr Default expert_defaults[] = {{"moe.router_topk", "2"}};

@@ -406,7 +406,7 @@ class WholeParams::Signs {
 /// The part of a parameter that a rank owns.
 struct WholeParams::Part {
   int rank = 0;
-  int index = 0;  // in the tables of its stage
+  int index = 0;  // index in the tables of the rank's stage
   Slice owned;
 };
 

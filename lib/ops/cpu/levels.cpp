@@ -24,7 +24,7 @@ constexpr const LevelKernels* amx = nullptr;
 struct LevelParts {
   CpuLevel level;
   const LevelKernels* base;    // null if it is not in this build
-  const LevelKernels* newest;  // replaces what it has of `base`, for operands of bf16
+  const LevelKernels* newest;  // replaces entries of `base` for bf16 operands
 };
 
 const std::array<LevelParts, 4> levels{{

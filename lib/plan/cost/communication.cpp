@@ -335,7 +335,7 @@ void add_scalars(UseList& list, const StepNumbers& numbers) {
   add_pairs(list, Cargo::gradient_norm);
   const ModelShape& model = list.plan().model;
   if (model.experts > 1) {
-    constexpr std::int64_t others = 4;  // sums in addition to the load of each expert: ops/router.h
+    constexpr std::int64_t others = 4;  // number of sums without expert loads: ops/router.h
     list.add({all_reduce, Cargo::router_statistics, TrafficPurpose::scalars, world_group}, 1,
              model.layers * (others + model.experts) * sum_bytes);
   }

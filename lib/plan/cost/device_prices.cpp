@@ -28,10 +28,10 @@ namespace {
 
 struct BlockPrice {
   PassSeconds products;
-  PassSeconds attention;       // no weights
-  PassSeconds elements;        // operations that work element by element; no weights
-  double flops = 0;            // of products.forward
-  double attention_flops = 0;  // of attention.forward, under the mask
+  PassSeconds attention;       // seconds; W is 0
+  PassSeconds elements;        // seconds of element-wise operations; W is 0
+  double flops = 0;            // FLOPs of products.forward
+  double attention_flops = 0;  // FLOPs of attention.forward, under the mask
 };
 
 /// Seconds of the parts that a row R recomputes: matrix products, and the rest (attention and
@@ -45,7 +45,7 @@ struct RepeatedWork {
 struct PricedPart {
   Product product;
   std::int64_t groups = 1;
-  bool routed = false;  // of experts that tokens choose
+  bool routed = false;  // product of routed experts
 };
 
 /// Number of times that tensors of this shape are read or written by an element-wise operation: a
@@ -575,7 +575,7 @@ namespace {
 DeviceTime run_estimate(const Plan& plan, const Machine& machine,
                         const CheckpointConfig& checkpoint, const ClusterConfig& cluster,
                         std::int64_t steps, double seconds) {
-  constexpr double restart = 600;  // seconds until a run that failed resumes
+  constexpr double restart = 600;  // seconds until a failed run resumes
   constexpr double hour = 3600;
   constexpr double billion = 1e9;
   const double ranks = real(plan.mesh.world_size());

@@ -45,7 +45,7 @@ constexpr std::int64_t bytes_per_prefetched_sequence = 8;
 std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerShard>& shards) {
   std::int64_t sliced = 0;
   std::int64_t held = 0;
-  std::map<std::int64_t, std::int64_t> dealt;  // by owner
+  std::map<std::int64_t, std::int64_t> dealt;  // elements by owner
   bool any = false;
   for (const OptimizerShard& shard : shards) {
     any = any || shard.kind != ShardKind::whole;
@@ -138,7 +138,7 @@ std::int64_t feed_bytes(const Plan& plan, int stage, const DataConfig& data) {
   if (plan.device != DeviceKind::cuda) return 0;
   constexpr std::int64_t line = 64;  // alignment of tensors, in bytes
   const StagePlan& rows = at(plan.stages, stage);
-  std::int64_t pass = 0;  // of every chunk
+  std::int64_t pass = 0;  // bytes for a pass of every chunk
   const auto add = [&](const RowCopies& fed) {
     if (fed.later < 0) return;
     const ActivationSpec& row = at(rows.activations, fed.later);
@@ -152,7 +152,7 @@ std::int64_t feed_bytes(const Plan& plan, int stage, const DataConfig& data) {
     }
     if (data.reset_attention_mask) add(batch.first_position);
   }
-  std::map<int, std::int64_t> microbatches;  // by view
+  std::map<int, std::int64_t> microbatches;  // number of micro-batches by view
   std::int64_t places = 1;
   for (const int view : rows.activation_slots.view_of) {
     const std::int64_t count = ++microbatches[view];

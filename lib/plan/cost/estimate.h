@@ -71,10 +71,10 @@ double layer_cost(const Action& action, std::int64_t layers);
 /// The cost of one kind of layers; per-layer values are those of its first layer.
 struct KindCost {
   LayerKind kind;
-  std::vector<std::int64_t> layers{};  // of this kind, from 0
-  std::int64_t parameters = 0;         // of the whole layer
-  double flops = 0;                    // of a step, over all ranks
-  std::int64_t kept = 0;               // bytes on one rank of a micro-batch between F and B
+  std::vector<std::int64_t> layers{};  // indices of the layers of this kind, from 0
+  std::int64_t parameters = 0;         // number of parameters of one whole layer
+  double flops = 0;                    // FLOPs of one layer in a step, over all ranks
+  std::int64_t kept = 0;               // bytes of one micro-batch on one rank, from F to B
 };
 
 /// The costs of all kinds, in the order of ModelShape::kinds.

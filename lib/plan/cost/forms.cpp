@@ -327,7 +327,7 @@ constexpr const char* usual_forms[] = {"none",
 struct BlockKind {
   bool experts = false;
   std::vector<int> units;
-  std::vector<std::uint8_t> in_use;  // the parts that some of them recompute, ascending
+  std::vector<std::uint8_t> in_use;  // recomputed parts that occur in these blocks, ascending
 };
 
 std::vector<std::uint8_t> parts_in_use(const StagePlan& rows, const std::vector<int>& units) {
@@ -341,7 +341,7 @@ std::vector<std::uint8_t> parts_in_use(const StagePlan& rows, const std::vector<
   return parts;
 }
 
-/// Dense blocks first.
+/// The kinds of blocks on a stage, dense blocks first.
 std::vector<BlockKind> kinds_of(const Plan& plan, const StagePlan& rows) {
   std::vector<BlockKind> kinds;
   for (const bool experts : {false, true}) {
@@ -504,7 +504,7 @@ void lay_moves(const Plan& plan, const ScheduleInput& input, const MoveConfig& c
   const auto prefetched = static_cast<int>(config.parallel.parallel_optimizer.prefetch);
   const bool from_host = std::ranges::any_of(rows.gathers, &GatherBlock::from_host);
   rows.actions = gather_freed(rows.actions, rows.reads, from_host ? buffered : prefetched);
-  if (like != nullptr) {  // the proof says whether these hold for the rows
+  if (like != nullptr) {  // the proof checks whether these rings suit the rows
     rows.weight_ring = like->weight_ring;
     rows.gradient_ring = like->gradient_ring;
   } else {

@@ -71,7 +71,7 @@ namespace {
 struct LayerParameters {
   double dense = 0;    // attention, and the MLP if there are no experts
   double experts = 0;  // all routed experts
-  double norms = 0;    // both
+  double norms = 0;    // both norms
   double router = 0;
 };
 

@@ -84,8 +84,8 @@ int first_block(const StagePlan& stage, const Plan& plan) {
 
 /// Seconds of what passes through a block exchange with one micro-batch, without a ring of keys.
 struct BlockWire {
-  double waits = 0;  // for collectives, without those that overlap with products
-  double rows = 0;   // to experts of other ranks and back, all of it
+  double waits = 0;  // waiting for collectives, less the time that overlaps with products
+  double rows = 0;   // rows sent to experts of other ranks and back, with overlapped time
 };
 
 /// Seconds of the calls of block `unit` in these passes.

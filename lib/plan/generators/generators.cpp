@@ -114,8 +114,8 @@ class StageRows {
 
 struct ChunkedOrder {
   int group_size = 1;
-  int warmup = 0;  // forwards before the first backward
-  int delay = 0;   // backwards by which W comes later than its B
+  int warmup = 0;  // number of forwards before the first backward
+  int delay = 0;   // number of backwards between B and its W
 };
 
 using MaybeEntry = std::optional<MicrobatchOfChunk>;

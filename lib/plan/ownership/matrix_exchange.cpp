@@ -201,12 +201,12 @@ namespace {
 
 /// The largest sizes on any rank of the stage, in elements.
 struct MatrixSizes {
-  std::int64_t values = 0;   // that a rank owns in a round
-  std::int64_t stack = 0;    // of a work
-  std::int64_t matrix = 0;   // of a matrix
-  std::int64_t square = 0;   // of its shorter side
-  std::int64_t results = 0;  // that a worker sends
-  bool exchanges = false;    // the stage has several ranks
+  std::int64_t values = 0;   // values that a rank owns in a round
+  std::int64_t stack = 0;    // stack of a work
+  std::int64_t matrix = 0;   // one matrix
+  std::int64_t square = 0;   // square of a matrix's shorter side
+  std::int64_t results = 0;  // results that a worker sends
+  bool exchanges = false;    // whether the stage has several ranks
   bool apart = false;        // whether some work has several matrices, copied from the stack
 };
 

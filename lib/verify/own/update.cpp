@@ -182,7 +182,7 @@ Matrix turned(const Matrix& a) {
   return b;
 }
 
-/// a x + b y in x.
+/// x = a x + b y.
 void blend(Matrix& x, double a, double b, const Matrix& y) {
   for (std::size_t i = 0; i < x.values.size(); ++i) x.values[i] = a * x.values[i] + b * y.values[i];
 }

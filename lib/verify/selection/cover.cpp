@@ -173,7 +173,7 @@ class Cover {
     return std::nullopt;
   }
 
-  /// How many open pairs a row has.
+  /// The number of open pairs in a row.
   int pairs_in(const Row& row) const {
     int count = 0;
     for (std::size_t a = 0; a < row.size(); ++a) {
@@ -387,7 +387,7 @@ class RowPairs {
     }
   }
 
-  static constexpr std::size_t max_pairs_ = 1'000'000;  // of two rows
+  static constexpr std::size_t max_pairs_ = 1'000'000;  // limit for two rows
   const std::vector<WordRow>& first_;
   const std::vector<WordRow>& second_;
   const std::function<bool(const RowPair&)>& can_be_;

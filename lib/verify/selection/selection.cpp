@@ -162,8 +162,8 @@ class Selector {
 
   const Config& config_;
   const SourceMap& sources_;
-  std::vector<LayoutSizes> sizes_;  // that can be
-  std::vector<ChoiceSet> choices_;  // of those
+  std::vector<LayoutSizes> sizes_;  // sizes with a legal layout
+  std::vector<ChoiceSet> choices_;  // one per entry of sizes_
   std::map<std::string, std::optional<Diagnostic>> judged_;
   LayoutSelection selection_;
 };

@@ -151,7 +151,7 @@ bool apply_attention_split(std::string_view word, Config& config) {
   return apply_layers(word, "attn_", &OperatorSplitsConfig::attention, config);
 }
 
-/// Mixed layers have every split.
+/// Mixed layers include every split.
 Words attention_split_words(const Config&, const LayoutSizes& sizes) {
   if (sizes.tp == 1) return {""};
   return sizes.cp > 1 ? Words{"", "attn_whole"} : Words{"", "attn_mixed"};

@@ -32,11 +32,11 @@ namespace {
 struct Lanes8 {
   static constexpr std::int64_t lanes = 8;
   static constexpr std::int64_t tile_rows = 6;    // 6 x 2 sums, 2 of b, 1 of a: 15 of 16 registers
-  static constexpr std::int64_t step_words = 1;   // packed words of a row: a multiple of this
-  static constexpr std::int64_t max_words = 256;  // of the summed dim per chunk
+  static constexpr std::int64_t step_words = 1;   // a row's packed words are a multiple of this
+  static constexpr std::int64_t max_words = 256;  // chunk length along the summed dim
   static constexpr std::int64_t min_rows = 1;     // the library would allocate in every call
   static constexpr std::int64_t min_columns = 1;
-  static constexpr std::int64_t block_strips = 24;  // of a, packed together: 192 KiB
+  static constexpr std::int64_t block_strips = 24;  // strips of a packed together: 192 KiB
 
   using Vector = __m256i;
   using Sums = __m256;
@@ -136,7 +136,7 @@ struct Lanes8 {
 
 struct FloatWords : Lanes8 {
   static constexpr std::int64_t values = 1;
-  static constexpr std::int64_t value_bytes = 4;  // in memory
+  static constexpr std::int64_t value_bytes = 4;  // bytes of a value in memory
 
   static Sums multiply_add(Vector a, Vector b, Sums sum) {
     return _mm256_fmadd_ps(_mm256_castsi256_ps(a), _mm256_castsi256_ps(b), sum);
