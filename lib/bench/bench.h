@@ -97,11 +97,10 @@ struct DeviceBench {
 /// Throws Error{usage} for an unknown `like`, or hosts with different numbers of ranks.
 void bench_device(const BenchRequest& request, const DeviceBench& options, std::ostream& out);
 
-/// Saves checkpoints of training on random tokens on one rank: in turns with a plain write of the
-/// same bytes, and during steps in turns with steps alone. Then loads checkpoints of several
-/// layouts into each of these layouts, on `ranks` threads. Each ratio is printed next to its limit.
-/// `directory` is on the disk to measure; a folder in it comes and goes. `pairs` is the number of
-/// turns.
+/// Measures checkpoints of training on random tokens on one rank, in a temporary folder in
+/// `directory`. First alternates saves with plain writes of equal size, and steps during saves with
+/// steps alone. Then loads checkpoints of several layouts into each of these layouts, on `ranks`
+/// threads. Prints each ratio next to its limit.
 void bench_checkpoint(const BenchRequest& request, const std::filesystem::path& directory,
                       std::int64_t ranks, std::ostream& out);
 

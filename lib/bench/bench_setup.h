@@ -54,8 +54,8 @@ class BenchContext {
   OpContext ops_;
 };
 
-/// Prints what `table` prints, or the document on one line where JSON is asked for, which also goes
-/// to the file of the request. Throws Error{io} where that cannot be written.
+/// Prints the result by calling `table`, or if JSON is requested, as `document` on one line. The
+/// document also goes to the file of the request. Throws Error{io} if that cannot be written.
 void tell(const BenchRequest& request, const nlohmann::ordered_json& document, std::ostream& out,
           const std::function<void()>& table);
 

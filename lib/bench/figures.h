@@ -40,8 +40,8 @@ Spread spread_of(const std::vector<double>& values);
 /// above[i] / below[i] of each pair of measurements.
 std::vector<double> ratios_of(const std::vector<double>& above, const std::vector<double>& below);
 
-/// Shows on stderr "pair 3/7: step 1.234 s, its products 1.105 s" of two measurements that take
-/// turns; `pair` counts from 0.
+/// Shows on stderr "pair 3/7: step 1.234 s, its products 1.105 s", for two measurements that
+/// alternate; `pair` counts from 0.
 void say_pair(int pair, int pairs, const char* one, double one_seconds, const char* other,
               double other_seconds);
 

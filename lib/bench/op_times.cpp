@@ -126,8 +126,7 @@ OpCost cost_of(const RouterLosses& args) {
   return {.bytes = bytes_of({args.logits, args.chosen}) + twice(args.d_logits)};
 }
 
-/// The rows of all tokens, and those that they name, of which each is read or written where it is
-/// one.
+/// Reads or writes one row for each token, and one for each slot.
 OpCost cost_of(const MoveRows& args) {
   const double width = static_cast<double>(args.x.columns() * size_of(args.x.dtype));
   return {.bytes = width * static_cast<double>(args.slot.rows() + args.slot.numel())};

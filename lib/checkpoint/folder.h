@@ -63,8 +63,8 @@ void sync_directory(const std::filesystem::path& directory);
 /// Removes the directory with all files, or the file. Returns the reason of a failure, or "".
 std::string remove_directory(const std::filesystem::path& directory);
 
-/// The checkpoints to remove by `keep`, `keep_every` and `keep_best` of the section. `all` are the
-/// complete ones, the newest first.
+/// The checkpoints to remove by the options keep, keep_every and keep_best. `all` has the complete
+/// checkpoints, the newest first.
 std::vector<std::filesystem::path> to_remove(const CheckpointConfig& rule,
                                              const std::vector<CheckpointFolder::Entry>& all);
 

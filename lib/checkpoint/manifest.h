@@ -83,8 +83,8 @@ struct SavedData {
   std::string windows;       // how documents are joined and held out, as text
   std::int64_t pattern = 0;  // DataPosition::pattern
   std::vector<SavedSource> sources;
-  /// data.validation.path, if there is one, with neither weight nor position; in files since it is
-  /// kept.
+  /// The source data.validation.path, if given, without weight and position. Missing in older
+  /// files.
   std::optional<SavedSource> validation{};
   friend bool operator==(const SavedData&, const SavedData&) = default;
 };

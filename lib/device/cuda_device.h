@@ -55,8 +55,8 @@ struct CudaModule {
 
 /// Limit of the ranks that share a device; a kernel gets a pointer to the input of each rank.
 inline constexpr std::size_t max_cuda_parts = 64;
-/// The module's sum over ranks that share a device, for comm/: enqueues what sum_in_rank_order
-/// (comm/host/host_group.h) does, with the same bits.
+/// The module's sum over ranks that share a device, for comm/. Enqueues the work; the result is
+/// bit-identical to that of sum_in_rank_order (comm/host/host_group.h).
 using CudaSum = void (*)(void* out, std::span<const void* const> parts, std::int64_t count,
                          DType dtype, Stream& stream);
 

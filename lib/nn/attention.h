@@ -17,8 +17,8 @@ struct Attention {
   Linear gate;  // makes the output gate; empty without a gate
   GatheredProducts enter;
   Reshard leave;
-  // Exchange heads between context-parallel ranks, or between tensor-parallel ranks where attention
-  // is split by tokens. Without a group they move nothing.
+  // Exchanges of heads between context-parallel ranks, or between tensor-parallel ranks if
+  // attention is split by tokens. No data moves without a group.
   Reshard to_heads, from_heads;
   SplitBy split = SplitBy::features;
   ContextParallel context{};
@@ -87,7 +87,7 @@ struct Attention {
   /// Appends the pass's keys and values to its cache; attention then reads all keys of the cache.
   Saved remember(const Pass& pass, Saved saved) const;
   AttentionDropout dropout_of(const Pass& pass) const;
-  /// Both passes take them.
+  /// The arguments of attention itself, for the forward and the backward pass.
   AttentionArgs arguments(const Pass& pass, const Saved& saved) const;
   Tensor scores_at_work(const Pass& pass, const AttentionShape& shape) const;
   /// The first position that each query may attend to: the start of its document.
@@ -108,8 +108,8 @@ struct Attention {
   /// The input of the output projection: the context, multiplied by the output gate if there is
   /// one.
   Tensor output_input(const Pass& pass, const Saved& saved) const;
-  /// `made` has one value for each head of this rank's projections. Returns those for the heads
-  /// that attention works on.
+  /// Takes one value for each head of this rank's projections. Returns the values of the heads that
+  /// attention works on.
   Tensor sinks_at_work(const Tensor& made, const AttentionShape& shape) const {
     const std::int64_t first = first_head % made.numel();
     return made.slice(first, first + shape.heads);
@@ -125,7 +125,7 @@ struct Attention {
   void add_first_weights(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 };
 
-/// For layer `layer` of the model.
+/// Makes the attention of layer `layer` of the model.
 Attention make_attention(const StageInput& input, std::int64_t layer);
 
 }  // namespace trainctl

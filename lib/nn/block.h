@@ -53,7 +53,7 @@ struct Block {
   std::int64_t attention_site = 0;
   std::int64_t mlp_site = 0;
 
-  /// `leg` (Action::leg) selects a part of the pass of a block with experts, here and below.
+  /// Here and below, `leg` (Action::leg) selects a part of the pass of a block with experts.
   void forward(const Pass& pass, const Saved& saved,
                ExchangePhase leg = ExchangePhase::whole) const;
   /// Recomputes the parts that saved.form names from the kept tensors, so that the backward passes
@@ -69,8 +69,8 @@ struct Block {
   /// Adds the attention branch to the residual stream; with `norms` also applies the second norm.
   void add_attention(const Pass& pass, const Saved& saved, bool norms) const;
   void drop(const Pass& pass, const Tensor& branch, std::int64_t site) const;
-  void drop_branch(const Pass& pass, const Tensor& branch, std::int64_t site) const;  // and tells
-  /// The gradient of a branch: dy itself, or with dropout or a factor a copy.
+  void drop_branch(const Pass& pass, const Tensor& branch, std::int64_t site) const;  // and hook
+  /// The gradient of a branch: dy itself, or a copy if dropout or a factor changes it.
   void branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,
                        std::int64_t site) const;
   /// Computes dx of a norm from d_norm (gradient of its output) and dy (of the residual stream).
@@ -82,8 +82,8 @@ struct Block {
 /// embedding, then three per layer.
 Block make_block(const StageInput& input, std::int64_t index);
 
-/// The tensors of a block that a micro-batch in `view` keeps, as the backward pass finds them, and
-/// those that the backward pass writes.
+/// The tensors of a block for a micro-batch in `view`, as its backward pass finds them, and the
+/// tensors that the backward pass writes.
 BlockSaved place_block(const StageInput& input, int view, std::int64_t layer);
 BlockGradients place_block_gradients(const StageInput& input, int view, std::int64_t layer);
 

@@ -21,9 +21,9 @@ struct Embedding {
   float dropout = 0;
   float factor = 1;  // multiplies each token's row
 
-  /// Overwrites y [S, hidden], the S rows of the residual stream, and all_y [T, hidden], of the T
-  /// tokens that the look-up is for: if they are those of the stream y, if fewer this rank's rows
-  /// of it.
+  /// Overwrites y [S, hidden], the rows of the residual stream on this rank, and all_y [T, hidden],
+  /// the rows of the T looked-up tokens. If T is S, all_y is y; if T is less, all_y is this rank's
+  /// rows of y.
   void forward(const Pass& pass, const Tensor& y, const Tensor& all_y) const;
   /// Adds to the gradients of the tables. Masks and scales dy [S, hidden] in place. all_dy [T,
   /// hidden] relates to dy as all_y to y.
@@ -46,7 +46,7 @@ struct VocabHead {
   std::int64_t vocab = 0;  // real tokens among the rows of all ranks
   Group* group = nullptr;  // the ranks that share the vocabulary
   SplitBy split = SplitBy::whole;
-  bool owns_loss = true;  // true on one of the ranks that compute the same loss
+  bool owns_loss = true;  // true on exactly one of the ranks that compute an equal loss
   LogitForm form;
   Reshard enter;
 

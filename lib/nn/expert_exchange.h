@@ -35,7 +35,7 @@ struct ExpertCounts {
   std::int64_t of(std::int64_t from, std::int64_t expert) const {
     return counts[from * experts + expert];
   }
-  /// The number of these rows in the chunks before `chunk`; in() counts those in `chunk` itself.
+  /// Rows from a sender to an expert in the chunks before `chunk`; in(): in `chunk` itself.
   std::int64_t before(std::int64_t from, std::int64_t expert, std::int64_t chunk) const {
     return of(from, expert) * chunk / chunks;
   }
@@ -70,8 +70,8 @@ struct ExpertCounts {
     for (std::int64_t p = 0; p < parts; ++p) rows = std::max(rows, come_to(p, chunk));
     return rows;
   }
-  /// Rows in the chunks before `chunk`: those that this sender sends. room_before() has those of
-  /// all parts, with padding.
+  /// Rows that this sender sends in the chunks before `chunk`; room_before(): rows that all parts
+  /// have room for in these chunks, with padding.
   std::int64_t sent_before(std::int64_t chunk) const {
     std::int64_t rows = 0;
     for (std::int64_t e = 0; e < experts; ++e) rows += before(own(), e, chunk);
@@ -105,7 +105,7 @@ class ExpertExchange {
   ExpertExchange(const Pass& pass, const ExpertGroups& groups, const RoutedRows& routed,
                  ExpertPass direction);
 
-  /// All chunks. Here and below a range of chunks is one of their numbers.
+  /// All chunks, as a range of chunk numbers.
   RowRange all() const { return {0, counts_.chunks}; }
   /// The range of this rank's tokens whose rows it sends.
   RowRange sent() const;
@@ -141,9 +141,9 @@ class ExpertExchange {
     if (range.count() > 0) body(range);
   }
 
-  /// Sends `there` to the experts, calls work(chunk) for each chunk that has come, and sends
-  /// `back` what that has made: the sum of a token's choices where it has one row for all of them.
-  /// meanwhile() may do what needs no rows of experts. With a leg of a pass only that part.
+  /// Sends the rows of `there` to the experts, calls work(chunk) for each arrived chunk, and sends
+  /// the results as `back`, summed over choices if it has one row per token. meanwhile() may run
+  /// work without experts' rows. With a leg of a pass, runs only that part.
   template <class Meanwhile, class Work>
   void run(ExchangePhase leg, std::span<const ExchangedTensor> there,
            std::span<const ExchangedTensor> back, const Meanwhile& meanwhile,
@@ -166,7 +166,7 @@ class ExpertExchange {
 
   bool alone() const { return counts_.senders() == 1; }
   Stream& wire() const { return groups_.beside != nullptr ? *groups_.beside : *pass_.ops->stream; }
-  /// The gather and sum over the ranks that hold parts of the same experts.
+  /// The gather and the sum over the ranks that hold parts of equal experts.
   Reshard parts() const;
   /// This rank's share of x, a tensor with the rows of all tokens or of all choices.
   Tensor share_of(const Tensor& x) const;

@@ -11,7 +11,7 @@ namespace trainctl {
 
 struct StageInput;
 
-/// How a model's routers choose experts for tokens, and their losses' weights (ops/router.h).
+/// How routers choose experts for tokens, and the weights of router losses (ops/router.h).
 struct RouterRule {
   std::int64_t group = 0;  // tokens of a routing group; all tokens of the pass if 0
   RouterCapacity capacity{};
@@ -121,7 +121,7 @@ struct Experts {
   void add_router_input(const Pass& pass, const Saved& saved, const Gradients& g) const;
 };
 
-/// For layer `layer` of the model; its group `experts.ep` is there.
+/// Makes layer `layer` of the model. input.experts.ep must be set.
 Experts make_experts(const StageInput& input, std::int64_t layer);
 
 }  // namespace trainctl

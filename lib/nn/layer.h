@@ -86,8 +86,8 @@ struct Pass {
   // Without a cache, each pass has whole sequences. With a cache, the head computes logits of the
   // last token only.
   const KeyValueCache* cache = nullptr;
-  bool training = true;  // if false: no dropout, no gradients
-  double deadline_seconds = std::numeric_limits<double>::infinity();  // of a device wait
+  bool training = true;  // without training, no dropout and no gradients
+  double deadline_seconds = std::numeric_limits<double>::infinity();  // limit of a device wait
 
   /// The tensors of the tokens that an operator with this split works on.
   const BatchTensors& tokens_of(SplitBy split) const {

@@ -79,9 +79,9 @@ Linear make_row_linear(const WeightSource& weights, const std::string& name, boo
 // GatheredProducts applies `forward_whole`, `backward_whole` and `weights_in_back` of an Exchange,
 // for attention and MLP.
 
-/// `saved` and `g` are those of a layer: x and dx [S, hidden], for S of T tokens in this rank's
-/// part of the residual stream; all_x, still there with keeps_x, and partial_dx, for a moment, [T,
-/// hidden].
+/// `saved` and `g` are those of a layer with T tokens, S of which are in this rank's part of the
+/// residual stream. x and dx are [S, hidden]; all_x (kept with keeps_x) and partial_dx (temporary)
+/// are [T, hidden].
 class GatheredProducts {
  public:
   GatheredProducts() = default;

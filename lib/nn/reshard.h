@@ -1,4 +1,4 @@
-// The communicating layer, which changes the layout of a tensor; and the groups of ranks that share
+// The communicating layer, which changes the layout of a tensor, and the groups of ranks that share
 // layers.
 #pragma once
 
@@ -38,7 +38,7 @@ struct RowChunks {
   RowRange own(std::int64_t chunk) const {
     return {rows * chunk / count(), rows * (chunk + 1) / count()};
   }
-  /// In a tensor of all tokens: the rows of a rank. in() gives those of one chunk of a rank.
+  /// The rows of a rank in a tensor of all tokens; in(): the rows of one chunk of a rank.
   RowRange of_rank(std::int64_t rank) const { return {rank * rows, (rank + 1) * rows}; }
   RowRange in(std::int64_t chunk, std::int64_t rank) const {
     const RowRange part = own(chunk);
@@ -66,7 +66,7 @@ struct RowChunks {
 /// The parts of a reshard that overlap products. Nothing overlaps if `stream` is null.
 struct ReshardOverlap {
   Stream* stream = nullptr;
-  bool forward = false, backward = false;              // overlaps in chunks
+  bool forward = false, backward = false;              // whether chunks overlap products
   bool whole_forward = false, whole_backward = false;  // for start_forward, start_backward
   Tensor arriving{};  // [T, hidden] buffer that receives gathered chunks
 };

@@ -40,7 +40,7 @@ struct StageContext {
   Group* ring = nullptr;   // ranks across neighbourhoods
   Tensor packed{};
 
-  /// The groups of a block's unit.
+  /// The context-parallel groups of block number `unit`.
   ContextParallel of_unit(int unit) const;
 };
 
@@ -56,7 +56,7 @@ class SharedKeys {
     Pair all, d_all;        // gathered: [ranks K, features]; around a ring: [2 K, features]
     Pair part;              // [K, features] this rank's addend to a block's gradient
     Tensor part_q;          // [Q, features] the result for one block, or its addend to dq
-    Tensor part_logsumexp;  // the size of the logsumexp, in any shape
+    Tensor part_logsumexp;  // elements of the logsumexp, in any shape
   };
 
   SharedKeys() = default;
@@ -66,7 +66,7 @@ class SharedKeys {
   /// `shape` with the runs of this rank's queries.
   AttentionShape of_queries(const AttentionShape& shape) const { return shape_with(shape, 0); }
 
-  /// k and v are this rank's own. Sets the runs and the key_length of args.shape.
+  /// `args` has this rank's own k and v. Sets the runs and the key_length of args.shape.
   void forward(const Pass& pass, AttentionArgs args, const Buffers& buffers) const;
   /// dk and dv are the gradients of this rank's own keys and values, from the queries of all ranks.
   /// No gradient may share memory with d_out.
@@ -74,9 +74,9 @@ class SharedKeys {
 
  private:
   using Messages = std::array<Event, 4>;
-  /// The rows of the tokens for micro-batches of one length.
+  /// The runs of tokens in micro-batches of one length.
   struct Runs {
-    TokenRuns form;  // form of all lists below; its own list of runs is empty
+    TokenRuns form;  // form of all runs below; its own list is empty
     std::vector<TokenRun> queries;
     std::vector<std::vector<TokenRun>> keys;  // per rank of the ring; if gathered, a single list
   };
@@ -85,7 +85,7 @@ class SharedKeys {
   bool around_ring() const { return ring_ != nullptr; }
   /// The shape with the keys of rank `source` of the ring, or with all gathered keys.
   AttentionShape shape_with(AttentionShape shape, std::size_t source) const;
-  /// The rank whose block this rank works on in a step.
+  /// The rank whose keys and values this rank works on in this step of the ring.
   std::size_t source_in(int step) const;
   void forward_around(const Pass& pass, const AttentionArgs& args, const Buffers& buffers) const;
   void backward_around(const Pass& pass, const AttentionArgs& args, const Buffers& buffers) const;

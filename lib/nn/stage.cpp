@@ -383,7 +383,7 @@ namespace {
 /// All tensors that one micro-batch in flight keeps on this stage.
 struct ViewSaved {
   Tensor embedded, all_embedded;   // the embedding's output: this rank's part, and whole
-  std::vector<BlockSaved> first;   // one per layer of the stage, for the first forward
+  std::vector<BlockSaved> first;   // one per layer of the stage; for the first forward
   std::vector<BlockSaved> blocks;  // for R, B and W; differ from `first` in rows that are repeated
                                    // or offloaded to the host
   Norm::Saved final_norm;

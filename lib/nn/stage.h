@@ -37,7 +37,7 @@ class Stage {
 struct StageInput {
   ModelShape model;
   std::vector<UnitRange> units;                         // per chunk of this stage's layers
-  std::function<BlockForm(int view, int unit)> form{};  // of a block; all is kept if empty
+  std::function<BlockForm(int view, int unit)> form{};  // form of a block; if empty, all is kept
   // Whether W, rather than F, adds the head's weight gradient. Empty if it never does.
   std::function<bool(int view)> defers_head{};
   ChunkPlaces places;

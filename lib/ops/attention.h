@@ -72,8 +72,8 @@ struct AttentionDropout {
   std::int64_t seq_length = 0;
 };
 
-/// With the keys of a part only, the backward pass takes `out` and `logsumexp` over all keys: dk
-/// and dv are then complete for these keys, and dq is what these keys add to it.
+/// If k and v are only a part of all keys and values, the backward pass takes `out` and `logsumexp`
+/// over all keys. dk and dv are then complete for this part, and dq is its addend to the whole dq.
 struct AttentionArgs {
   AttentionShape shape;
   Tensor q;     // [sequences * query_length, heads * head_dim] fp32, bf16 or fp16
@@ -85,12 +85,12 @@ struct AttentionArgs {
   // These two are overwritten by the forward pass and read by the backward pass. `out` is as q, 0
   // for a query that sees no key.
   Tensor out;
-  // [sequences, heads, query_length] fp32; the queries of a sequence in the order of
-  // their runs. -infinity for a query that sees no key.
+  // [sequences, heads, query_length] fp32, a sequence's queries in the order of their runs.
+  // -infinity for a query that sees no key.
   Tensor logsumexp;
-  // For the forward pass. Optional [heads] i32, raised: the keys (base/integers.h) of the largest
-  // score of each head, after the scale and before the cap, among the keys that queries see; what
-  // is not a number may be passed over. Not with a cap on CUDA.
+  // Optional [heads] i32: the forward pass raises it to the key (base/integers.h) of each head's
+  // largest score, after the scale and before the cap, over all visible keys. NaN may be ignored.
+  // On CUDA not together with a cap.
   Tensor largest{};
   // Optional [sequences * query_length] u8, in the order of q's rows: 0 for queries that do not
   // count for `largest`.
@@ -141,8 +141,7 @@ void attention_sink_backward(const OpContext& context, const AttentionSinkArgs& 
 struct Largest {
   Tensor x;    // any shape, fp32; with `real` [sequences, heads, query_length] as a logsumexp
   Tensor key;  // [1] i32 with the bits of the key, raised to the largest
-  // Optional: of queries of 0 no number counts. AttentionArgs::real of this shape, of which the
-  // queries count.
+  // Optional: AttentionArgs::real, whose queries of 0 are ignored. `shape` then gives the queries.
   Tensor real{};
   AttentionShape shape{};
 };

@@ -126,8 +126,8 @@ constexpr RateScales scales_of(RateForm form, std::int64_t rows, std::int64_t k,
   }
 }
 
-/// The module's table. All but `version`, `operand_bytes` and `enqueue_rate` are of the calling
-/// thread and its device.
+/// The module's table. All functions but `version`, `operand_bytes` and `enqueue_rate` work on the
+/// calling thread's device.
 struct CudaProducts {
   /// The version of cuBLASLt, such as 130002 for 13.0.2.
   std::int64_t (*version)();
@@ -144,8 +144,8 @@ struct CudaProducts {
                            std::byte* operands);
   /// Later calls of these products use these algorithms instead of the first proposals.
   void (*use)(std::span<const ProductAlgorithm> algorithms);
-  /// Enqueues a product on the context's stream, by the library's first proposal. False: the
-  /// library has none for it on this device, and nothing was enqueued.
+  /// Enqueues a product on the context's stream, by the library's first proposal. Returns false
+  /// without enqueuing if the library has none on this device.
   bool (*enqueue_rate)(const OpContext& context, const RateProduct& product,
                        const RateOperands& operands);
 };

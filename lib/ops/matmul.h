@@ -58,12 +58,12 @@ void record_matmuls(std::vector<Matmul>* list);
 
 /// A product and the other tensor of the operation next to it.
 struct FusedMatmul {
-  // matmul_gelu: its c is `up`, of the type of a and b, not accumulated. matmul_gelu_backward: its
-  // c is `dx`, the same, and without bias. matmul_column_sums: with transpose_a, without bias; c is
-  // fp32.
+  // The product's c. matmul_gelu: `up`, of the type of a and b, not accumulated.
+  // matmul_gelu_backward: `dx`, of the type of a and b, not accumulated, without bias.
+  // matmul_column_sums: fp32, with transpose_a, without bias.
   Matmul product;
-  // matmul_gelu: `act`, as c, overwritten: GELU of c before or after it is rounded to its type.
-  // matmul_gelu_backward: `x`, as c, in other memory. matmul_column_sums: `sums`, [m] fp32,
+  // matmul_gelu: `act`, shaped as c, overwritten: GELU of c before or after it is rounded.
+  // matmul_gelu_backward: `x`, shaped as c, in other memory. matmul_column_sums: `sums`, [m] fp32,
   // accumulated.
   Tensor other{};
 };
@@ -82,7 +82,7 @@ void begin_column_sums(const FusedMatmul& args);
 // apart. Other products, and all products on other backends, are computed one after the other. The
 // results are those of matmul and matmul_column_sums.
 
-/// With `other` it is as in matmul_column_sums. No result is another's operand or result.
+/// With `other`, as in matmul_column_sums. No result may overlap another operand or result.
 using MatmulBatch = std::span<const FusedMatmul>;
 
 /// Throws like matmul and matmul_column_sums.

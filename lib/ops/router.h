@@ -33,8 +33,8 @@ struct RowOrder {
   }
 };
 
-/// Whether routers count a token, by its number in the order of the data: all but padding. `marks`
-/// are null where there is none.
+/// Whether routers count token number `token` of the data: all but padding. `marks` is null if
+/// there is no padding.
 constexpr bool is_counted(const std::uint8_t* marks, std::int64_t token) {
   return marks == nullptr || marks[token] != 0;
 }
@@ -148,7 +148,7 @@ struct RouterBackward {
 /// z_factor x (z-losses). With token_factor = 1 / (tokens of the global batch), this is the mean of
 /// each loss over the batch.
 struct RouterLosses {
-  // [S, E] fp32, [S, k] i32: some of the rows of `choices`; of router_statistics all
+  // [S, E] fp32, [S, k] i32: some rows of `choices`; for router_statistics all rows
   Tensor logits, chosen;
   Tensor real{};
   RowOrder order{};
@@ -160,7 +160,7 @@ struct RouterLosses {
   float z_factor = 0;
   Tensor d_logits{};  // [S, E] fp32
   const StepState* state = nullptr;
-  Tensor sums{};  // of router_statistics: [router_sums + E] fp32, added to
+  Tensor sums{};  // router_statistics adds to it: [router_sums + E] fp32
 };
 
 /// The sums that router_statistics adds for a layer, before the number of choices per expert:

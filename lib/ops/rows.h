@@ -22,7 +22,7 @@ namespace trainctl {
 struct MoveRows {
   Tensor x;     // spread: [T, F], collect: [N, F]
   Tensor slot;  // [T, k] i32: rows of the tensor with N, or -1; spread: each at most once
-  Tensor y;     // spread: [N, F], whose rows that no slot names are not written; collect: [T, F],
+  Tensor y;     // spread: [N, F]; rows that no slot names are not written; collect: [T, F],
                 // overwritten
 };
 

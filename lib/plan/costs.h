@@ -39,7 +39,7 @@ struct FlopsEstimate {          // of one step over all ranks, forward and backw
   double total() const { return matmul + attention_causal; }
 };
 
-/// The basis of a time by the device of section cluster, and its meaning for a run
+/// The time of a step on the device of section cluster: its basis, and its meaning for a run
 /// (plan/cost/device_prices.h).
 struct DeviceTime {
   std::string device, software;      // names of both

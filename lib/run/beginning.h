@@ -21,9 +21,9 @@ struct Beginning {
   ExitCode refused = ExitCode::ok;  // not ok: the run must not start, and rank 0 has printed why
 };
 
-/// Rank 0 takes the directory, which may last, and decides (decide_start); nothing of an earlier
-/// run is changed, but what it had not finished is gone. Collective. Throws Error{io} if a rank on
-/// another host does not see the directory. The other arguments are those of decide_start.
+/// Rank 0 takes the directory, which may take long, and decides (decide_start). Keeps the files of
+/// an earlier run except unfinished ones. Collective. Throws Error{io} if a rank on another host
+/// does not see the directory. The other arguments are those of decide_start.
 Beginning agree_on_beginning(const Config& config, std::int64_t steps, const std::string& resume,
                              World& world, Group& everyone);
 

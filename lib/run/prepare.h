@@ -30,17 +30,17 @@ enum class Purpose {
 Plan prepare(const Config& config, const SourceMap& sources, const Site& site, Purpose purpose,
              Diagnostics& diagnostics);
 
-/// As the function above, for a search of layouts: a draft of the plan (plan/prepare/make_plan.h).
+/// Like prepare(), but makes a draft of the plan for a search (plan/prepare/make_plan.h).
 Plan prepare_draft(const Config& config, const SourceMap& sources, const Site& site,
                    Diagnostics& diagnostics);
 
-/// Prepares the plan of a file; its diagnostics are sorted, and groups of tokens of experts that
-/// are as large as a micro-batch become numbers. First removes the errors about missing values that
-/// `purpose` does not need. A plan that is only printed gets a default batch: one sequence per
-/// micro-batch, and one micro-batch per rank or twice the number of pipeline stages. With
-/// auto_parallel the configuration becomes the one that was found, which `layout` tells. For
-/// train.epochs training data is counted, and text tokenised first, as a run does; without
-/// `counts_epochs` data is not looked at, and the number of steps is unknown (train.steps stays 0).
+/// Prepares the plan of a file, with sorted diagnostics. Routing groups that are as large as a
+/// micro-batch become numbers. First removes the errors about missing values that `purpose` does
+/// not need. A plan that is only printed gets a default batch: one sequence per micro-batch, and
+/// one micro-batch per rank or twice the number of pipeline stages. With auto_parallel, `read` gets
+/// the configuration that was found, which `layout` describes. For train.epochs, counts the
+/// training data, and tokenises text first, as a run does. Without `counts_epochs`, the data is not
+/// read and the number of steps is unknown (train.steps stays 0).
 Plan prepare(ReadResult& read, const Site& site, Purpose purpose,
              const StrategyRequest& layout = {}, bool counts_epochs = true);
 

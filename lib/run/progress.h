@@ -18,7 +18,7 @@ void append_progress(const StepReport& report, double mfu, double eta_seconds, i
 
 class ProgressLine {
  public:
-  /// `every`: steps between plain lines. `live`: stderr is a terminal.
+  /// `every`: steps between plain lines. `live`: whether stderr is a terminal.
   ProgressLine(std::int64_t every, bool live, bool color);
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;

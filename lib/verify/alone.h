@@ -24,7 +24,7 @@ using Change = std::function<void(int unit, const Tensor& stream)>;
 /// place, with signs that depend on `run`. In 16 bits the embedding suffices, because later units
 /// round its change again. In fp32 they hardly do, so all units are moved.
 Change rounded_otherwise(std::uint64_t seed, std::uint64_t run, bool every_unit);
-/// In 16 bits, the number of such runs that measure the effect of rounding.
+/// In 16 bits, the number of runs with rounded_otherwise() that measure the effect of rounding.
 inline constexpr std::uint64_t other_roundings = 2;
 /// `config` with all computation in fp32.
 Config in_fp32(Config config);
@@ -34,7 +34,7 @@ EngineInput engine_input(const Config& config, const Plan& plan, double deadline
 
 /// One value per token of a step in the order of the data: 1 for a real token, 0 for padding.
 std::vector<char> real_tokens_of(const std::vector<Batch>& batches);
-/// `plan` is the plan of a single rank.
+/// The sizes for the routers' formulas; `plan` is that of a single rank.
 own::RouterSizes router_sizes(const Plan& plan, std::int64_t tokens);
 
 /// Runs and records `steps` steps of `config` on one rank, which rounds where the messages of the

@@ -37,8 +37,8 @@ Day day_of(const Config& config, std::int64_t steps);
 /// is saved at noon, in the background.
 Config config_of_day(Config config, const Day& day);
 
-/// The plan of that configuration on the ranks of `plan`, for a run that has finished `done`.
-/// Throws Error{config} if the layout is not legal.
+/// The plan of config_of_day() on the ranks of `plan`, for a run that has finished `done`. Throws
+/// Error{config} if the layout is not legal.
 Plan plan_of_day(const Config& config, const Plan& plan, const Progress& done = {});
 
 // Checks the order in which a run reads samples, without the functions that draw the order: each
@@ -75,7 +75,7 @@ class DataOrder {
   const FileTokens& file_;
   std::int64_t windows_;  // samples per epoch
   bool shuffle_;
-  std::unordered_multimap<std::uint64_t, std::int64_t> places_;  // by key of first tokens
+  std::unordered_multimap<std::uint64_t, std::int64_t> places_;  // places by key of first tokens
   std::vector<std::int64_t> before_, epoch_;  // places used in the previous and this epoch
   OrderCount missing_{"samples that the file does not have"};
   OrderCount twice_{"samples that an epoch has twice"};

@@ -63,8 +63,8 @@ enum class Phase : std::uint8_t {
   same_average
 };
 
-/// The phase of value number `kind` of a parameter, where `first` is the master's phase. Next come
-/// the `updated` states that the update reads, then the average of weights.
+/// The phase of the value with index `kind` among those of a parameter: the master has phase
+/// `first`, then come the `updated` states that the update reads, then the average of weights.
 constexpr Phase phase_of(Phase first, int kind, int updated) {
   const int average = static_cast<int>(Phase::average) - static_cast<int>(Phase::parameter);
   return static_cast<Phase>(static_cast<int>(first) + (kind > updated ? average : kind));
@@ -77,9 +77,9 @@ class Findings {
 
   struct Subject {
     Phase phase = Phase::loss;
-    std::int64_t step = 0;  // 1 for the first
+    std::int64_t step = 0;  // number of the step, from 1
     double min_scale = 0;   // least divisor of the error, for small tensors and numbers
-    double bound = 0;       // if 0, values must be bit-identical
+    double bound = 0;       // bound of the error; if 0, values must be bit-identical
     // A bound of the absolute difference, used if it allows more than `bound`, up to a relative
     // error of 1/4.
     double min_bound = 0;
@@ -87,7 +87,7 @@ class Findings {
     std::int64_t row = 0;
     const char* beside = single_rank_has;
   };
-  /// The error is the largest difference over the larger of `whole`'s largest value and min_scale.
+  /// Compares `held`; the error is the largest difference over max(largest of `whole`, min_scale).
   void compare(const Subject& subject, const ParamSpec& spec, const std::vector<float>& whole,
                const HeldPart& held);
   /// Compares `part` with the elements of `whole` from `begin` on.
@@ -104,7 +104,7 @@ class Findings {
   /// length. The error is the largest difference over `scale`.
   void compare_part(const Subject& subject, const ParamSpec& spec, const std::string& name,
                     const HeldPart& held, const std::vector<double>& expected, double scale);
-  /// Takes `error` as the error.
+  /// Like compare_part, with an error that is already computed.
   void compare_error(const Subject& subject, const std::string& name, double found, double expected,
                      double error);
   /// Adds the findings of another rank. first() stays the departure that a step computes first.
@@ -148,7 +148,7 @@ own::Counters first_counters(const Config& config, double loss_scale);
 /// Adds the numbers that follow from the gradients of a step, which are summed and have the loss
 /// scale.
 void add_gradients(const Config& config, const WholeTensors& gradients, own::StepNumbers& numbers);
-/// Adds these numbers if only the norm of the gradients is known (without loss scale).
+/// Adds the numbers that follow from the norm of the gradients alone (without loss scale).
 void add_norm(const Config& config, double norm, bool finite, own::StepNumbers& numbers);
 
 /// A rank's state after step number `step`. `factor` is own::gradient_factor.
@@ -157,7 +157,7 @@ struct FoundScalars {
   std::int64_t step = 0;
   double factor = 1;
 };
-/// Compares the numbers known before the passes, in the order of StepState.
+/// Compares the numbers that are known before the passes, in the order of StepState.
 void compare_scalars(Findings& findings, Phase phase, const FoundScalars& found,
                      const own::StepNumbers& expected);
 /// For a step with the recorded gradients: compares norm, clipping and the counters after the step.

@@ -50,7 +50,7 @@ struct FreeStep {
   own::StepNumbers numbers;  // computed by verify, not by the engine
   SeenTokens seen;
   std::vector<RecordedStream> data;  // [sequence, token], one stream per kind of data
-  WholeTensors gradients;            // summed, with their factor; in steps with Day::has_gradients
+  WholeTensors gradients;            // sums with factor; in steps with Day::has_gradients
   // Logits by layer. In 16 bits, rounding may decide which experts a token goes to, so all other
   // runs route by these logits.
   std::vector<RecordedStream> routers;
@@ -71,7 +71,7 @@ struct FreeRounding {
   struct Step {
     double loss = 0;
     double grad_norm = 0;
-    WholeTensors gradients;  // per element: a rank compares those that it holds
+    WholeTensors gradients;  // one value per element; a rank compares the elements that it holds
   };
   std::vector<Step> steps;
   /// In fp32, the first step whose loss or norm changes by more than `max_free_rounding` with

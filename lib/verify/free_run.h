@@ -14,7 +14,7 @@ namespace trainctl {
 /// The bounds of a free run that differ from those in verify.h. See docs/verify.md.
 inline constexpr double free_fp32_bound = 1e-3;  // gradients and the norm after the first step
 inline constexpr double free_half_bound = 5e-2;
-inline constexpr double loss_half_bound = 1e-3;  // for a mean over many tokens
+inline constexpr double loss_half_bound = 1e-3;  // bound for a mean over many tokens
 inline constexpr double export_bound = 0.1;      // bound relative to a parameter's mean change
 
 /// A rank's results after noon: the report of each step, and the values at the end of the day.

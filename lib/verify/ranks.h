@@ -57,7 +57,7 @@ inline constexpr double sum_bound = 1e-6;
 
 class GradientSums {
  public:
-  /// Collective over all ranks. `plan` must outlive this object.
+  /// Makes the groups of the sums. Collective over all ranks. `plan` must outlive this object.
   GradientSums(const Plan& plan, World& world);
 
   void begin_step();

@@ -51,15 +51,15 @@ struct RecordedStream {
   Shape shape;       // [sequence, token, hidden or experts]
   std::vector<float> values;
   double largest = 0;   // largest absolute value
-  double rounding = 0;  // in 16 bits: largest distance from the step rounded differently
+  double rounding = 0;  // in 16 bits: largest distance from a step that rounds differently
 };
 
 struct RecordedStep {
   double loss = 0;
   double norm = 0;  // computed by the engine
   double largest_gradient = 0;
-  std::vector<RecordedStream> streams;  // one per unit
-  std::vector<RecordedStream> routers;  // one per layer; empty for layers without experts
+  std::vector<RecordedStream> streams;  // one stream per unit
+  std::vector<RecordedStream> routers;  // one stream per layer; empty for layers without experts
   std::vector<float> scores;            // Engine::largest_scores
   own::StepNumbers numbers;             // computed by verify, not by the engine
   WholeTensors gradients;
@@ -73,11 +73,11 @@ struct RecordedStep {
 };
 
 struct Record {
-  std::vector<RecordedState> states;  // before each step, and after the last
+  std::vector<RecordedState> states;  // the state before each step, and after the last
   std::vector<RecordedStep> steps;
   int optimizer_states = 0;
   LossScaling loss_scaling;
-  MessageRounding rounding;  // of the recorded rank
+  MessageRounding rounding;  // the rounding in messages that the recorded rank applied
 };
 
 /// Elements [part.begin, part.end) of a rank's shard of a parameter.
@@ -86,8 +86,8 @@ struct HeldPart {
   Slice part;
 };
 
-/// whole_part covers all of a shard. held_part is what a rank holds of values of kind `kind`: 0 for
-/// the master, then the optimizer states.
+/// whole_part covers all of a shard. held_part gives the elements that a rank holds of kind `kind`
+/// of a parameter's values: 0 for the master, then the optimizer states.
 HeldPart whole_part(const Tensor& shard);
 HeldPart held_part(const ParamStore& store, int parameter, int kind);
 /// The elements of a tensor of any float type, as floats.

@@ -37,7 +37,7 @@ class VerifiedRank {
   double allowed_rounding(const ParamSpec& spec) const;
   double bound() const;
   double parameter_bound(const ParamSpec& spec) const;
-  bool clipped(const ParamSpec& spec) const;  // whether clipping by scores of heads changes it
+  bool clipped(const ParamSpec& spec) const;  // clipping by scores changes it
   void compare_values(Phase master, std::int64_t step, const RecordedState& expected, int kind);
   EngineInput with_hook(EngineInput input);
   void compare_stream(int unit, int microbatch, const Tensor& stream);
@@ -61,11 +61,11 @@ class VerifiedRank {
   const Plan& truth_;
   const Faults& faults_;
   int rank_;
-  bool rounds_alike_;             // rounds like the recorded rank; else only updates are compared
-  bool watches_sums_;             // ranks sum in host memory
+  bool rounds_alike_;             // messages round as recorded; if not, only updates count
+  bool watches_sums_;             // whether ranks sum in host memory
   std::int64_t step_ = 0;         // current or last step
   std::int64_t first_token_ = 0;  // first token of the step
-  bool has_state_ = false;        // the next step keeps the current state
+  bool has_state_ = false;        // whether the next step keeps the current state
   Findings& findings_;
   SumWorld sums_;
   GradientSums gradient_sums_;

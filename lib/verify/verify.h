@@ -24,7 +24,7 @@ namespace trainctl {
 /// The bounds of an error. Parameters, optimizer state and the norm are fp32 in every precision and
 /// follow from given gradients, so fp32_bound always applies to them.
 inline constexpr double fp32_bound = 2e-5;
-inline constexpr double half_bound = 2e-2;  // activations, loss and gradients in 16 bits
+inline constexpr double half_bound = 2e-2;  // bound of activations, loss and gradients in 16 bits
 /// The bound for randomly rounded values: mean difference over mean value. Different random bits
 /// alone give 2e-3.
 inline constexpr double random_bound = 1e-3;
@@ -39,15 +39,15 @@ inline constexpr const char* single_rank_has = "a single rank has";
 
 /// One element of a tensor that differs beyond its bound.
 struct Departure {
-  std::int64_t step = 0;            // 1 for the first
+  std::int64_t step = 0;            // number of the step, from 1
   std::string what;                 // "activation", "gradient", "parameter", "loss", ...
   std::string tensor;               // for an activation, its unit; empty for loss and grad norm
-  int rank = 0;                     // rank with the element
+  int rank = 0;                     // rank that holds the element
   std::vector<std::int64_t> index;  // index in the whole tensor
   double found = 0;
   std::string beside = single_rank_has;  // source of `expected`
   double expected = 0;
-  double error = 0;  // see docs/verify.md
+  double error = 0;  // difference between `found` and `expected` (docs/verify.md)
   double bound = 0;
   /// Names the place, such as "gradient layers.0.mlp.up.weight[3, 7], step 2".
   std::string place() const;
@@ -57,9 +57,9 @@ struct Departure {
 
 struct LayoutVerdict {
   bool equal = false;
-  Departure largest;               // the largest relative to its bound
-  std::optional<Departure> first;  // first in the order in which a step computes numbers
-  std::string failure;             // reason if the layout did not run to its end
+  Departure largest;               // the departure that is largest relative to its bound
+  std::optional<Departure> first;  // the departure that a step computes first
+  std::string failure;             // why the layout did not run to its end; else empty
   double seconds = 0;
 
   /// Adds the verdict of a later part of the run.

@@ -37,8 +37,8 @@ struct HuggingFaceTensor {
 
 /// The forms of tensors that vary between files.
 struct TensorForms {
-  // Two tensors for all experts, gate and up in one; else one for each matrix of each expert, which
-  // is what is written.
+  // Whether files hold all experts in two tensors, one for down and one for gate and up; otherwise,
+  // and in written files, in one tensor for each matrix of each expert.
   bool experts_together = false;
   HuggingFaceNorms norms = HuggingFaceNorms::usual;
   bool long_qk_names = false;  // names such as query_layernorm instead of q_norm

@@ -99,12 +99,12 @@ void add_step_cases(OpBench& bench);    // cross-entropy, optimizers, the end of
 
 // Causal attention over whole sequences, as benchmarks call it.
 
-/// Every token sees itself and those before it in its sequence of `length` tokens.
+/// Each token attends to itself and the earlier ones in its sequence of `length` tokens.
 AttentionShape causal_shape(std::int64_t sequences, std::int64_t length, std::int64_t heads,
                             std::int64_t kv_heads, std::int64_t head_dim);
 
-/// The arguments of both passes on operands of the bench whose names end with `name`. The bench
-/// must outlive them.
+/// The arguments of the forward and the backward pass, on operands of `bench` whose names end with
+/// `name`. The bench must outlive them.
 AttentionArgs attention_args(const OpBench& bench, const AttentionShape& shape,
                              const std::string& name);
 

@@ -48,8 +48,8 @@ class Posted final : public OwnEvents {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Messages of `group`. `note` is of the one that is being awaited. Waits last at most the
-  /// group's deadline: then waiting for a message throws Error{peer}.
+  /// Messages of `group`. `note` names the message that is waited for. A wait longer than the
+  /// group's deadline throws Error{peer}.
   Posted(HostGroup& group, WaitNote& note);
   ~Posted();
 
@@ -91,8 +91,8 @@ class Posted final : public OwnEvents {
 
 class HostGroup : public Group {
  public:
-  /// `ranks`: the members as ranks of the world, of which this one is at the place `rank`.
-  /// `activity` and `traffic` are those of the world.
+  /// `ranks`: the members by their ranks in the world; this one is ranks[rank]. `activity` and
+  /// `traffic` are those of the world.
   HostGroup(std::string name, std::vector<int> ranks, int rank, double deadline, Activity& activity,
             Traffic& traffic);
 

@@ -155,7 +155,7 @@ class Watch {
   std::string line(std::size_t place, double stalled) const;
 
   const WatchOptions options_;
-  std::vector<Stall> stalls_;  // by place in options_.activities; of the watch's thread
+  std::vector<Stall> stalls_;  // by place in options_.activities; only the watch's thread uses it
   std::mutex mutex_;
   std::condition_variable changed_;
   bool asked_ = false;

@@ -161,8 +161,8 @@ class EndInTime {
 /// since a machine may start slowly, and at most 120 s.
 double longest_joining(double deadline_seconds);
 
-/// For MPI_Init and the first exchange: after `seconds` it says which ranks this rank sees and ends
-/// the process with ExitCode::peer.
+/// Limits MPI_Init and the first exchange: after `seconds`, prints the ranks that this rank sees
+/// and ends the process with ExitCode::peer.
 EndInTime end_joining_in_time(double seconds, const LaunchedAs& launched, const std::string& host);
 
 /// Calls MPI_Init_thread, with defaults for this host if the user set none, and errors as results.

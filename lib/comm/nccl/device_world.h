@@ -14,13 +14,13 @@
 
 namespace trainctl {
 
-/// Variables of the environment, by name, with which NCCL lets several ranks of one machine use one
-/// device, which it refuses otherwise. They are for trying NCCL where there is one device; it is
-/// slow. NCCL reads them at its first communicator; the rank is a process of its own, and `version`
-/// as ncclGetVersion gives it (23003 is 2.30.3). From 2.30.3 on NCCL has an entry for it. Before,
-/// each rank takes the name of a host of its own (NCCL, src/misc/utils.cc, getHostHash), so that
-/// they meet over sockets. One channel, because kernels of NCCL that wait for each other must be on
-/// the device together.
+/// Environment variables, by name, with which NCCL lets several ranks of one machine share a
+/// device, which it refuses otherwise. Sharing is slow, and only for trying NCCL with one device.
+/// Each rank must be a process, since NCCL reads the variables at its first communicator. `version`
+/// is from ncclGetVersion (23003 is 2.30.3). NCCL has a variable for sharing from 2.30.3 on.
+/// Before, each rank takes a host name of its own (NCCL, src/misc/utils.cc, getHostHash), so that
+/// ranks connect by sockets. Only one channel, because kernels that wait for each other must run
+/// together.
 std::map<std::string, std::string> environment_to_share(int version, const std::string& host,
                                                         int rank);
 

@@ -23,8 +23,8 @@ struct ReplacedValue {
 
 struct ReadResult {
   Config config;
-  /// The configuration with its lengths as they were given, before a plan turned all lengths into
-  /// steps. A resumed run starts from it. Empty until a plan was asked for.
+  /// The configuration before a plan turned all lengths into steps. A resumed run starts from it.
+  /// Empty until a plan was requested.
   std::optional<Config> given{};
   /// True if the document is a map of sections: each value of `config` is then the file's, or an
   /// error is reported at its path. False after a syntax error or for other documents; `config` is

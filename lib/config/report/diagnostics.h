@@ -40,7 +40,7 @@ class SourceMap {
   std::map<std::string, Place> places_;
 };
 
-/// Why a value was refused; Diagnostic says what each text is.
+/// Why a value was refused, in the terms of Diagnostic.
 struct Problem {
   std::string code;
   std::string message;

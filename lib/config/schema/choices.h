@@ -13,16 +13,16 @@
 
 namespace trainctl {
 
-/// "stop|skip" as an argument of a template.
+/// The words of a key, "stop|skip", as an argument of a template.
 template <std::size_t size>
 struct WordList {
   char text[size]{};
   consteval WordList(const char (&words)[size]) { std::ranges::copy(words, text); }
 };
 
-/// The value of a key that takes one word of a list. `key == "skip"` and `key = "skip"` compile
-/// only with a word of the list; the first word is the value where none is given. Keys whose values
-/// are told apart by `switch`, or that have several words for a value, are enumerations.
+/// The value of a key that takes one word of a list; the first word is the default. `key == "skip"`
+/// and `key = "skip"` compile only with a word of the list. A key is an enumeration instead if code
+/// distinguishes its values by `switch`, or if a value has several words.
 template <WordList words>
 class OneOf {
  public:
@@ -36,7 +36,7 @@ class OneOf {
     }
     throw "the list has no such word";
   }
-  /// The word with this number, from 0.
+  /// The value that is word `number` of the list, from 0.
   explicit constexpr OneOf(int number) : number_(number) {}
   template <std::integral Number>
   explicit constexpr operator Number() const {
@@ -115,7 +115,7 @@ struct CpCommTypes {
 
 enum class PipelineScheduler : std::uint8_t { one_f_one_b, gpipe, zb_h1, zb_v };
 
-/// The stage of each chunk of the model, in the order in which data pass through the chunks.
+/// The stage of each chunk of the model, in the order of the forward pass.
 enum class ChunkRoute : std::uint8_t {
   round_robin,  // from the first stage to the last, then again from the first
   down_and_up,  // from the first stage to the last, then back to the first
@@ -130,10 +130,10 @@ struct ScheduleTraits {
   int max_chunks = 1 << 20;
   ChunkRoute route = ChunkRoute::round_robin;
   bool groups = false;          // several chunks are executed in groups of micro-batches
-  bool overlaps = true;         // messages may overlap with computation with one chunk per stage
+  bool overlaps = true;         // messages may overlap with computation if a stage has one chunk
   bool batches = true;          // messages may be exchanged in batches
   bool apart = false;           // with several chunks, messages are by default exchanged one by one
-  bool places_weights = false;  // weight gradients fill gaps, apart from the input gradients
+  bool places_weights = false;  // weight gradients are computed apart, to fill gaps
 };
 
 /// Rows in the order of the enumerators.

@@ -34,8 +34,8 @@ struct OptimizerState {
 
 struct OptimizerRow {
   OptimizerType type;
-  // Whether an update needs whole matrices, so that the work is dealt over the ranks that hold one,
-  // while the states are not; else ops/optimizer.h does it on the elements that a rank owns.
+  // Whether an update needs whole matrices, so that the ranks that hold a matrix divide the work,
+  // but not the states. Otherwise ops/optimizer.h updates the elements that each rank owns.
   bool by_matrix;
   UpdateRule rule;  // formula; for matrix steps that of the direction
   std::array<OptimizerKey, 4> keys;

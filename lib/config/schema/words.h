@@ -24,8 +24,8 @@ struct Word {
       : text(spelt), value(static_cast<int>(choice)), is_alias(other) {}
 };
 
-/// The words of a choice, one table for each enumeration. The first word of a value is the one we
-/// write; the others are accepted: those of MindFormers, torch and older files.
+/// The words of a choice in YAML, one table for each enumeration. We write the first word of a
+/// value; the other words, from MindFormers, torch and older files, are accepted.
 template <class Choice>
 inline constexpr std::nullptr_t word_table = nullptr;
 template <>

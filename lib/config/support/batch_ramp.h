@@ -35,8 +35,8 @@ std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit,
 /// The largest number of increments in a ramp.
 inline constexpr std::int64_t max_increments = 256;
 
-/// Why the three numbers of a ramp are refused, for themselves or together with global_batch_size;
-/// none if they are fine.
+/// Why the three numbers of a ramp are refused, alone or together with global_batch_size; nullopt
+/// if they are valid.
 std::optional<Problem> problem_of_ramp(const TrainConfig& train);
 
 /// The part with the step after `steps` completed ones.

@@ -10,9 +10,9 @@
 
 namespace trainctl {
 
-/// Each stores the number and returns nothing, or says of a spelling that is not accepted:
-/// "wrong-type" or "out-of-range", "is not a whole number", and what to write instead.
-/// Decimal digits with an optional sign, or 0x and hexadecimal digits.
+/// Stores the number and returns nullopt, or the problem of a spelling that is not accepted:
+/// "wrong-type" or "out-of-range", "is not a whole number", and a correct spelling. Accepts decimal
+/// digits with an optional sign, or 0x and hexadecimal digits.
 std::optional<Problem> parse_number(std::string_view text, std::int64_t& value);
 std::optional<Problem> parse_number(std::string_view text, std::uint64_t& value);
 /// Also accepts decimal fractions and exponents, but only finite values.

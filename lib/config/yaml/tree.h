@@ -63,8 +63,8 @@ struct YamlTree {
   std::vector<YamlNode> nodes;     // an aliased node is stored once and referenced several times
   std::vector<Place> texts;        // each as a whole, without a line
   std::vector<std::string> notes;  // such as "from ${STEPS}"
-  // Entries whose key is their whole path: values that another one replaced, by a merge key,
-  // !override, --set or a preset; and values with !override in front, whose tag is at key_span.
+  // Entries with their whole path as key. `replaced`: values replaced by a merge key, !override,
+  // --set or a preset. `override_tags`: values after !override, whose tag is at key_span.
   std::vector<YamlEntry> replaced, override_tags;
 
   Place place(const Span& span) const;

@@ -92,9 +92,9 @@ struct Share {                 // the part of a micro-batch on a rank
 /// Fills the tensors of one pass.
 class Feed {
  public:
-  /// `to`: tensors of one device; empty ones are not filled. run() throws Error{peer} if the device
-  /// has not copied the previous batch within twice the deadline. `places`: host buffers per
-  /// tensor, from which a device copies.
+  /// `to`: tensors of one device; empty tensors are not filled. `places`: host buffers per tensor,
+  /// from which a device copies. run() throws Error{peer} if the device has not copied the previous
+  /// batch within twice the deadline.
   Feed(const BatchTensors& to, double deadline_seconds, int places = 1);
   /// From now on fills `to`, with no more elements than the tensors of the constructor.
   void aim(const BatchTensors& to);

@@ -154,8 +154,8 @@ void move_expert_biases(const ModelShape& model, const Tensor& sums, const Param
 
 class GradNorm {
  public:
-  /// `everyone`, the memory of `store` and `state`, which is on its device, must outlive this
-  /// object. `limit`: of the norm; 0: none. What a device needs is enqueued on `stream`.
+  /// `everyone`, and the memory of `store` and `state` on its device, must outlive this object.
+  /// `limit`: of the norm; no limit if 0. Data for a device is copied on `stream`.
   GradNorm(const ParamStore& store, Group& everyone, double limit, const LossScaling& scaling,
            StepState* state, Stream& stream);
   GradNorm(const GradNorm&) = delete;

@@ -31,9 +31,9 @@ extern const trainctl::LevelKernels trainctl_level_amx;
 
 namespace trainctl {
 
-/// The part of a level for operands of a type. A level that multiplies pairs of bf16 has kernels of
-/// its own for bf16 only: those for other types would be the same as in its base. `level` must be
-/// in this build, and not `plain`.
+/// The kernels of a level for operands of this type. If a level multiplies pairs of bf16, it has
+/// its own kernels for bf16 only; for other types its base's kernels serve. `level` must be in this
+/// build, and not `plain`.
 const LevelKernels& part_of(CpuLevel level, DType operand);
 
 // Products on the CPU: the choice of implementation at each level. Compiled for every processor;

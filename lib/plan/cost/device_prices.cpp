@@ -206,7 +206,7 @@ PassSeconds head_products(const PriceList& list, const Plan& plan) {
           list.product({hidden, columns, rows, 1, true})};
 }
 
-/// The head's products with what is read and written of the logits in F.
+/// The head's products, with the time for its logits in F.
 PassSeconds head_price(const PriceList& list, const Plan& plan) {
   PassSeconds price = head_products(list, plan);
   const double logits = real(plan.local.head_rows) * real(plan.local.vocabulary);

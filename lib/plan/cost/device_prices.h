@@ -42,7 +42,7 @@ struct PlayedStep {
 /// overlap, and costs that grow with the number of hosts. The rows of `plan` must be valid.
 PlayedStep play_step(const Plan& plan, const Machine& machine, const StagePricesList& prices);
 
-/// The time of such a step, and what it means for a run of `steps` steps (0: unknown).
+/// The time of a play_step(), with its meaning for a run of `steps` steps; unknown number if 0.
 TimeEstimate estimate_time(const Plan& plan, const Machine& machine,
                            const CheckpointConfig& checkpoint, const ClusterConfig& cluster,
                            std::int64_t steps);

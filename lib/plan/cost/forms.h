@@ -79,8 +79,8 @@ class FormSavings {
     double price = 0;  // seconds of a byte
   };
 
-  /// Adds all steps of a block of which this number of micro-batches is kept; `alike`: the number
-  /// of such blocks, whose steps are taken together.
+  /// Adds all steps of a block with this number of kept micro-batches. `alike`: number of such
+  /// blocks, whose steps are taken together.
   void add(std::size_t block, const std::vector<FormPoint>& hull, std::int64_t microbatches,
            std::int64_t alike = 1);
   /// The least seconds that save `over` bytes, if one step may be taken partly. Infinite if all

@@ -13,8 +13,8 @@
 
 namespace trainctl {
 
-/// The lower bounds of a draft (plan/prepare/make_plan.h), whichever parts of its layers are
-/// recomputed. Every value is at most that of a whole plan of the same layout.
+/// Lower bounds from a draft (plan/prepare/make_plan.h), for any choice of recomputed parts. No
+/// value exceeds that of the whole plan of the same layout.
 struct LeastNeeds {
   double seconds = 0;        // seconds of a step within the limit of memory
   std::int64_t bytes = 0;    // bytes on the device of the fullest rank, with the forms of the draft
@@ -23,14 +23,14 @@ struct LeastNeeds {
   bool repeats = false;      // some parts must be recomputed
 };
 
-/// The least needs with `limit` bytes of a rank; without a limit the forms are those of the draft.
-/// The bytes of these are counted as they will be laid out. Where they are too many, a stage keeps
-/// at its fullest moment the activations that its schedule says and has memory of its own for the
-/// parts that its largest layer recomputes. The forms of its layers are then the cheapest that save
-/// enough, where a part of a layer's micro-batch may have another form than the rest. From its
-/// first B on a stage has all its work and these repeats to do, and behind its last one the stages
-/// before it have theirs. With one chunk a stage the first B waits for the repeats of the stages
-/// behind it.
+/// The least needs if a rank has `limit` bytes; without a limit, those with the draft's forms.
+/// Bytes with these forms are counted as the plan would place them. If they exceed the limit, a
+/// stage holds at its fullest moment the activations that its schedule keeps, and separate memory
+/// for the parts that its largest layer recomputes. Its layers get the cheapest forms that save
+/// enough; a part of a layer's micro-batch may have another form than the rest. Seconds: after its
+/// first B, a stage has all remaining work and the recomputation; after its last B, earlier stages
+/// have theirs. With one chunk per stage, the first B also waits for the recomputation on later
+/// stages.
 LeastNeeds min_needs(const Plan& draft, const Config& config, const Machine& machine,
                      std::optional<std::int64_t> limit);
 /// As above, for each of several limits.

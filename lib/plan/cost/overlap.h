@@ -27,9 +27,9 @@ double hidden_seconds(const Plan& plan, const StagePlan& stage, const Rates& rat
 /// Seconds of weight gradients of one block and micro-batch that B computes instead of W.
 double early_weight_seconds(const Plan& plan, int unit, const Rates& rates);
 
-/// Seconds of one block (a unit of the model) and micro-batch for which attention waits for keys
-/// and values that go around a ring: what their transfer takes beyond the work on all blocks of
-/// keys but the last. W waits for none.
+/// Seconds for which attention waits for keys and values passed around a ring, for one block (a
+/// unit of the model) and micro-batch: the transfer time beyond the work on all blocks of keys but
+/// the last. W waits for none.
 PassSeconds ring_wait(const Plan& plan, int block, const Rates& rates);
 
 // The cost of exchanging tokens between ranks with different experts during the products of experts

@@ -11,10 +11,10 @@
 
 namespace trainctl {
 
-/// The arguments that the formulas of both models read.
+/// The arguments of the formulas of Korthikanti et al. and Megatron.
 struct MemoryModelInput {
   double layers = 0, hidden = 0, ffn = 0, heads = 0, groups = 0, head_size = 0;
-  double vocab = 0;  // padded, as each of the two pads it
+  double vocab = 0;  // padded vocabulary; the two models pad differently
   bool untied = false;
   bool gated = false;                  // SwiGLU: the MLP has three matrices
   bool rms_norm = false;               // RMSNorm has no bias, unlike LayerNorm

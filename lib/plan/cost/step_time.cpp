@@ -82,7 +82,7 @@ int first_block(const StagePlan& stage, const Plan& plan) {
   return 0;
 }
 
-/// Seconds of what passes through a block exchange with one micro-batch, without a ring of keys.
+/// Seconds of a block's exchanges with one micro-batch, without a ring of keys.
 struct BlockWire {
   double waits = 0;  // waiting for collectives, less the time that overlaps with products
   double rows = 0;   // rows sent to experts of other ranks and back, with overlapped time
@@ -101,7 +101,7 @@ BlockWire wire_of(const Plan& plan, const StagePlan& stage, int unit, const Bloc
   return wire;
 }
 
-/// The exchanges of F, B and W on a rank of `stage`, one of plan.stages; the mean of its
+/// The exchanges of F, B and W on a rank of `stage`, one of plan.stages: the mean over its
 /// micro-batches.
 BlockWire block_wire(const Plan& plan, const StagePlan& stage, int unit, const Rates& rates) {
   const double all = real(plan.microbatches);

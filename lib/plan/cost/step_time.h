@@ -40,7 +40,7 @@ struct PassSeconds {
   double total() const { return forward + input + weight; }
 };
 
-/// The passes through one unit with one micro-batch, `layer` of blocks that cost alike.
+/// Seconds of the passes of one micro-batch through one unit; `layer`: through each such block.
 struct UnitTimes {
   PassSeconds embedding, layer, head;
   // For a block with experts: one of the four transfers of rows in F and B, and the experts'
@@ -55,7 +55,7 @@ struct UnitTimes {
   double of(const Action& row, std::int64_t layers) const;
 };
 
-/// Seconds of an R row of one block and micro-batch (plan/cost/step_time.h).
+/// Seconds of an R row of one block and micro-batch.
 struct RepeatPrice {
   double work = 0;    // seconds of products and memory traffic
   double waits = 0;   // seconds of waiting for collectives, and for keys passed around a ring
@@ -63,8 +63,8 @@ struct RepeatPrice {
   double hidden = 0;  // part of `rows` that overlaps with products of the row, if run as a whole
   double whole() const { return work + waits + rows - hidden; }
 };
-/// The prices of the rows of one stage: with the rates of a rank (rate_prices), or with those of a
-/// device (plan/cost/device_prices.h). Seconds, of one rank.
+/// The prices of a stage's rows, in seconds of one rank: from the rates of a rank (rate_prices), or
+/// from those of a device (plan/cost/device_prices.h).
 class StagePrices {
  public:
   virtual ~StagePrices() = default;
@@ -77,7 +77,7 @@ class StagePrices {
   virtual double wire(const CollectiveUse& use) const = 0;
   /// Seconds of a copy of `bytes` between the device and its host.
   virtual double copy(double bytes) const = 0;
-  /// As the functions of these names in plan/cost/overlap.h.
+  /// Like hidden_exchange() and expert_products() in plan/cost/overlap.h.
   virtual double hidden(int unit, ActionKind kind, const BlockForm& form) const = 0;
   virtual double expert_work(int unit, bool all) const = 0;
   // Sums over a step:
@@ -114,23 +114,22 @@ double optimizer_seconds(const StagePlan& stage, const Rates& rates);
 
 /// The time of a step of a `plan` with complete tables. A kept tensor is written and read once in F
 /// and read in B, where its gradient is written and read; weight gradients are accumulated. R costs
-/// the products, bytes and collectives of the parts that it recomputes
-/// (plan/cost/step_time.h). Attention counts as its products under the causal mask. Other
-/// collectives inside a layer: half in its F, half in its B. A ring of keys, and collectives that
-/// overlap with products, cost only the time for which they are waited for. The head computes its
-/// gradients in F and touches its logits four times. The update reads and writes once everything
-/// that a rank keeps for parameters, gradients and optimizer.
+/// the products, bytes and collectives of the parts that it recomputes. Attention counts as its
+/// products under the causal mask. Other collectives inside a layer count half in F and half in B.
+/// A ring of keys, and collectives that overlap with products, cost only the time of waiting for
+/// them. The head computes its gradients in F and reads or writes its logits four times. The update
+/// reads and writes all parameters, gradients and optimizer states of a rank once.
 TimeEstimate estimate_time(const Plan& plan, const Rates& rates);
 /// The time of a step with other prices. Sets the costs in `ranks`, which is a simulation_input();
 /// stores the simulation in `simulation` if that is given.
 TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput& ranks,
                            Simulation* simulation = nullptr);
 
-/// The work of one rank for the R row of the block `unit` with one micro-batch: operations of
-/// products, with attention under the causal mask and without a router's.
+/// The operations of one rank in the R row of the block `unit` with one micro-batch: its products,
+/// with attention under the causal mask and without a router's.
 double repeat_flops(const Plan& plan, int unit, const BlockForm& form);
-/// Seconds of that row, without its collectives: of these operations, and of what it writes and
-/// reads once.
+/// Seconds of the R row without its collectives: its operations, and its tensors written and read
+/// once.
 double repeat_seconds(const Plan& plan, int unit, const BlockForm& form, const Rates& rates);
 /// The price of the R row of block `unit` on a rank of stage number `stage`.
 RepeatPrice price_repeat(const Plan& plan, int stage, int unit, const BlockForm& form,

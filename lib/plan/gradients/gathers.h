@@ -35,10 +35,10 @@ inline DType read_type(const ParamSpec& parameter, DType compute) {
   return parameter.is_vector ? DType::f32 : compute;
 }
 
-/// Where some parameters lie in one stretch of memory, each in the type that its layer reads: the
-/// first byte of each in the order given, and at the end the bytes of all. One after the other,
-/// padded to 64 bytes. With `bucket` (not null), which is exchanged in equal slices: those in the
-/// compute type as they lie in the bucket, and the others behind it.
+/// Places parameters in one stretch of memory, each in the type that its layer reads. Returns the
+/// first byte of each, in the order given, then the total bytes. Without `bucket` the parameters
+/// are consecutive, padded to 64 bytes. A bucket is exchanged in equal slices: its parameters in
+/// the compute type lie as in the bucket, the other ones behind it.
 std::vector<std::int64_t> lay_residents(const std::vector<int>& parameters,
                                         const std::vector<ParamSpec>& table, const FlatBuffer& flat,
                                         const Bucket* bucket, DType compute);

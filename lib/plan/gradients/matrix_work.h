@@ -1,7 +1,6 @@
-// Updates that need whole matrices (OptimizerRow::by_matrix): which matrices there are, and which
-// rank of a stage works on which. States stay where those of all parameters are; before a matrix is
-// worked on, its parts travel to its worker, and the result travels back
-// (ownership/matrix_exchange.h).
+// Updates that need whole matrices (OptimizerRow::by_matrix): the matrices, and the rank of a stage
+// that works on each. States stay where those of all parameters are. The parts of a matrix are sent
+// to its worker before the work, and the result is sent back (ownership/matrix_exchange.h).
 #pragma once
 
 #include <cstdint>

@@ -174,9 +174,9 @@ bool gathers_feed_forward(const LayerForm& form, const LayerShare& share) {
   return share.stream == Layout::tokens && form.experts().needs_all(share.exchange.by_stream);
 }
 
-/// The gradient of a branch's output on its way to the branch's last product: masked with dropout,
-/// or times a factor, gathered with sequence parallelism. W reads the last one, unless it
-/// `reads_copies`. The first is the gradient of the residual stream from `start` on.
+/// The gradients of a branch's output, from the residual stream (available from `start` on) to the
+/// branch's last product: masked with dropout or times a factor, then gathered with sequence
+/// parallelism. W reads the last gradient, unless `reads_copies`.
 void add_branch_gradients(TableMaker& maker, const LayerForm& form, const LayerShare& share,
                           const std::string& first, Moment start, const std::string& branch,
                           bool gathered, bool reads_copies, BranchCopies& copies) {

@@ -21,11 +21,11 @@
 
 namespace trainctl {
 
-/// A branch of a block: its gathered input, and the gradient of its output on the way to its last
-/// product.
+/// The tensors around a branch of a block: its gathered input, and the gradient of its output from
+/// the residual stream to its last product.
 struct BranchCopies {
   RowCopies gathered;    // [T, H] gathered input, if F keeps it for W
-  RowCopies d_output;    // [S, H] of the residual stream behind the branch
+  RowCopies d_output;    // [S, H] gradient of the residual stream after the branch
   RowCopies d_branch;    // [S, H] gradient after the dropout mask; with dropout
   RowCopies d_gathered;  // [T, H] gathered gradient, with sequence parallelism
 };

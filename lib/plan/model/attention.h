@@ -41,8 +41,7 @@ struct AttentionRows {
 AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& share,
                                       const BlockForm& kept);
 
-/// The gradients of the rows that attention's products write: v, k and q [T, K], [T, K], [T, Q],
-/// and gate.
+/// The gradients of q [T, Q], k and v [T, K], and gate, the rows that attention's products write.
 AttentionRows<RowSpec> attention_gradients(const LayerForm& form, const LayerShare& share);
 
 /// Scratch shared by all layers of a rank: each row has the size of the layer that needs most. T,

@@ -11,7 +11,7 @@ namespace trainctl {
 /// Activations of a norm. S: tokens of the residual stream; H: features.
 template <class T>
 struct NormRows {
-  T x{};     // [S, H] the input of a norm on what a branch adds; of others the block has it
+  T x{};     // [S, H] input of a norm after a branch; other norms read rows of the block
   T y{};     // [S, H] the result of a norm before a branch
   T mean{};  // [S] fp32; LayerNorm only
   T rstd{};  // [S] fp32
@@ -25,8 +25,8 @@ struct NormRows {
 };
 
 NormRows<RowSpec> norm_rows(const LayerForm& form, const LayerShare& share, BlockPart part);
-/// A norm on what a branch adds keeps its input instead of its result. `part`: with which it is
-/// repeated; none: never.
+/// A norm after a branch keeps its input instead of its result. `part`: the part with which the
+/// input is recomputed; nullopt if never.
 NormRows<RowSpec> post_norm_rows(const LayerForm& form, const LayerShare& share,
                                  std::optional<BlockPart> part);
 

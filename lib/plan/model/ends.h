@@ -37,7 +37,7 @@ struct HeadScratch {
   }
 };
 
-/// `local`: of the rank. `deferred`: the head's weight gradient, for some micro-batches.
+/// `local`: the rank's share. `deferred`: W adds some micro-batches' gradient of the head's weight.
 HeadUnitRows<RowSpec> head_rows(const ModelShape& model, const EndShape& local, DType compute,
                                 bool deferred);
 /// The scratch for chunks of `chunk` tokens, with the vocabulary over `ranks` ranks.

@@ -60,15 +60,15 @@ struct ExpertTransit {
 /// The rows of a layer if passes of two micro-batches overlap, else empty.
 ExpertTransit<RowSpec> expert_transit(const LayerForm& form, const LayerShare& share);
 
-/// The gradients of the logits ([S, E], for the S rows of this rank's residual stream), of the
-/// experts' outputs (in `rows`), and of the products before the activation function (in `mlp`).
+/// The gradients of the logits [S, E], S rows of the residual stream; of the experts' results
+/// (`rows`); and of the products before the activation function.
 ExpertRows<RowSpec> expert_gradients(const LayerForm& form, const LayerShare& share);
 
-/// Shared experts: all tokens of the micro-batch on this rank, V features over tp. Empty without
-/// them.
+/// Rows of shared experts: all tokens of the micro-batch on this rank, V features over tp. Empty
+/// without shared experts.
 FeedForwardRows<RowSpec> shared_expert_rows(const LayerForm& form, const LayerShare& share);
 FeedForwardRows<RowSpec> shared_expert_gradients(const LayerForm& form, const LayerShare& share);
-/// The logit of their gate, [T, 1] fp32, and its gradient, [S, 1] fp32; empty without one.
+/// The shared experts' gate: its logit [T, 1] and gradient [S, 1], fp32; empty without a gate.
 RowSpec shared_gate_logit(const LayerForm& form, const LayerShare& share);
 RowSpec shared_gate_gradient(const LayerForm& form, const LayerShare& share);
 

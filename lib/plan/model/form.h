@@ -137,11 +137,10 @@ std::int64_t moe_capacity(const LayerForm& form);
 std::int64_t head_tokens(const ModelShape& model, const EndShape& local, DType compute,
                          DeviceKind device = DeviceKind::cpu, std::int64_t most = 0);
 
-/// Tokens per chunk of the fused head over `vocabulary` rows; chunks are nearly equal, and no
-/// larger than `most`, or where that is 0 than suits the device. On a CPU that is a quarter of the
-/// tokens (large chunks keep the products fast), but logits of at most 256 MiB, and never fewer
-/// than 64 tokens. On a device it is 8,192 tokens: each chunk reads and writes the fp32 gradient of
-/// the whole table.
+/// Tokens per chunk of the fused head over `vocabulary` rows. Chunks are nearly equal and at most
+/// `most` tokens; if `most` is 0, a default of the device. CPU: a quarter of the tokens (large
+/// chunks keep the products fast), but logits of at most 256 MiB, and at least 64 tokens. Other
+/// devices: 8,192 tokens, because each chunk reads and writes the fp32 gradient of the whole table.
 std::int64_t head_chunk(std::int64_t vocabulary, std::int64_t tokens, DType compute,
                         DeviceKind device = DeviceKind::cpu, std::int64_t most = 0);
 

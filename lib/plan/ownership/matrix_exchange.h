@@ -38,7 +38,7 @@ struct MatrixRound {
 
 std::vector<MatrixRound> matrix_rounds(const Plan& plan, std::int64_t rank);
 
-/// The memory of a rank's rounds; every rank of a stage has the same.
+/// One buffer for a rank's rounds; all ranks of a stage have equal buffers.
 struct MatrixBuffer {
   const char* name;
   std::int64_t elements = 0;

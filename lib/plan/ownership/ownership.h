@@ -47,8 +47,8 @@ struct OwnershipTable {
   bool divided = false;           // some optimizer state is not on every rank
 };
 
-/// The ranks that see other data than this one and hold the same share of a parameter, this one
-/// among them, ascending, by ParamSpec::expert: its gradient is summed over them.
+/// By ParamSpec::expert: the ranks over which a parameter's gradient is summed, ascending, with
+/// this rank. They hold equal shares of the parameter and see different data.
 std::array<std::vector<int>, 2> data_ranks(const Mesh& mesh, std::int64_t rank);
 
 /// `plan` must have the mesh and, for the rank's stage, parameters, shards and buckets.

@@ -12,12 +12,12 @@
 
 namespace trainctl {
 
-/// One of the choices: the words of both tables (embedding, head), or of one layer (attention,
-/// feed_forward, of which layers with experts have none).
+/// A choice of splits: of both tables (embedding, head), or of one layer (attention, feed_forward;
+/// none for feed_forward if the layer has experts).
 struct SplitChoice {
   SplitBy first = SplitBy::features;
   std::optional<SplitBy> second{};
-  double seconds = 0;  // the least of F, B and W of a micro-batch; 0: not known
+  double seconds = 0;  // least time of F, B and W for a micro-batch; 0 if unknown
 
   std::optional<SplitBy> word(bool is_second) const { return is_second ? second : first; }
 };

@@ -22,19 +22,19 @@ namespace trainctl {
 /// returns an empty map.
 StageMap make_stage_map(const Config& config, Check& check);
 
-/// The letters of each stage, in model order, in the stage text of parallel.pipeline.layout
-/// (megatron.core PipelineParallelLayerLayout): "Et*3|t*4|(tt|)*2tL". E embedding, t layer, m
-/// multi-token prediction, L loss, | between stages; x*n and (..)*n repeat, commas and spaces are
-/// ignored. Writes repetitions out; only the syntax is checked. At most 1,000,000 letters.
+/// Parses parallel.pipeline.layout (megatron.core PipelineParallelLayerLayout) to the letters of
+/// each stage, in model order: "Et*3|t*4|(tt|)*2tL". E embedding, t layer, m multi-token
+/// prediction, L loss, | between stages; x*n and (..)*n repeat, commas and spaces are ignored.
+/// Expands repetitions and checks only the syntax. At most 1,000,000 letters.
 ParsedList<std::string> parse_stage_layout(std::string_view text);
 
-/// The text of parallel.pipeline.layout that asks for balanced_counts().
+/// The value of parallel.pipeline.layout that requests balanced_counts().
 inline constexpr std::string_view balanced_layout = "auto";
 
-/// Deals neighbouring layers with these costs to `parts` parts, so that the most expensive part is
-/// cheapest; the last part costs `last` more. Returns the layers of each part, in order. Of the
-/// ways that are equally good it is the one whose later parts have fewer layers; a part is empty
-/// only where there are fewer layers than parts.
+/// Divides neighbouring layers with these costs into `parts` parts, so that the most expensive part
+/// is cheapest; the last part costs `last` more. Returns the number of layers of each part. Among
+/// equally good divisions, the later parts have fewer layers. A part is empty only if there are
+/// fewer layers than parts.
 std::vector<std::int64_t> balanced_counts(const std::vector<double>& costs, double last,
                                           std::int64_t parts);
 

@@ -1,4 +1,4 @@
-// The splits of operators that a search must keep: those of operator_splits, or of a strategy file.
+// The splits of operators that a search must keep, from operator_splits or a strategy file.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace trainctl {
 /// A split for each operator; unset if the search decides.
 struct SearchedSplits {
   std::optional<SplitBy> embedding{}, head{};
-  std::vector<std::optional<SplitBy>> attention{}, feed_forward{};  // by layer of the model
+  std::vector<std::optional<SplitBy>> attention{}, feed_forward{};  // one per layer of the model
 
   bool any() const;
   /// The split of one layer; the head counts as layer 0.

@@ -9,7 +9,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr int no_product = -2;  // sums, scores, products of activations
+constexpr int no_product = -2;  // no product of the net: a sum, scores
 
 /// A vertex of the walk; `inputs` are indices of vertices.
 struct Vertex {

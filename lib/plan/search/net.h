@@ -19,7 +19,7 @@ struct Extents {
   friend bool operator==(const Extents&, const Extents&) = default;
 };
 
-/// The shape of a whole tensor.
+/// Rows and columns of a whole tensor, before ranks divide it.
 struct MatrixShape {
   std::int64_t rows = 1, columns = 1;
   friend bool operator==(const MatrixShape&, const MatrixShape&) = default;
@@ -35,7 +35,7 @@ struct SearchProduct {
   std::string name;        // name in strategy files, such as "layers.0.attention.q"
   std::int64_t layer = 0;  // index in the model; 0 for the head
   SearchOperator of = SearchOperator::head;
-  bool sums = false;  // products out and down: features are cut along k
+  bool sums = false;  // true for products `out` and `down`: a split by features cuts k
   Extents extents{};
   std::vector<int> producers{};  // products that make the first input (indices), or data_node
   std::optional<int> second{};   // for `gate`: index of `up`, the second factor
@@ -54,7 +54,7 @@ struct NetInput {
   bool head = false;
   std::int64_t rows = 1;   // i: number of tokens of a micro-batch on all replicas of the stage
   MatrixShape data{};      // shape of token ids, or of a received tensor
-  bool data_last = false;  // the data is visited after all products
+  bool data_last = false;  // whether the data is visited after all products
 };
 
 /// Makes the graph with MindSpore 2.10's order of visits: the reverse of a depth-first walk

@@ -204,11 +204,11 @@ class CutRounds {
   }
 
   const RecursiveInput& input_;
-  std::vector<std::vector<int>> consumers_;  // consumers of the output, by product
-  std::vector<Extents> shares_;              // extents on a rank before this round, by product
+  std::vector<std::vector<int>> consumers_;  // for each product, the products that read its output
+  std::vector<Extents> shares_;              // extents of each product on a rank before this round
   MatrixShape data_parts_;
   int factor_ = 2;
-  std::vector<std::optional<ProductCut>> cuts_;  // cut in this round, by product
+  std::vector<std::optional<ProductCut>> cuts_;  // for each product, its cut in this round
   std::optional<Side> data_cut_;
   RecursiveAnswer answer_;
 };

@@ -35,9 +35,9 @@ struct CutChoice {
 struct RecursiveInput {
   const SearchNet& net;
   std::int64_t ranks = 1;        // number of ranks of the stage
-  std::int64_t max_i_parts = 0;  // limit of parts of i; 0 = no limit
-  // By product: its parts are given, and it counts as visited from the start of each round. Empty
-  // if no product is fixed.
+  std::int64_t max_i_parts = 0;  // limit of the parts of i; no limit if 0
+  // One entry per product. A product with given parts counts as visited from the start of each
+  // round. Empty if no product is fixed.
   std::vector<std::optional<ProductParts>> fixed{};
 };
 

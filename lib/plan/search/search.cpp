@@ -55,7 +55,7 @@ class StrategySearch {
   }
 
  private:
-  /// Places the layers of a stage in the mode of the resulting configuration.
+  /// The configuration as semi_auto_parallel, the mode in which the result distributes layers.
   static Config as_semi_auto(Config config) {
     config.parallel.parallel_mode = ParallelMode::semi_auto_parallel;
     return config;
@@ -165,7 +165,7 @@ class StrategySearch {
         ") must be divisible by data_parallel, and is not by " + std::to_string(wanted));
   }
 
-  /// Adds a note for each operator with products that its split and the rounds divide differently.
+  /// Adds a note for each operator some of whose products the rounds divide unlike its split.
   void add_merged() {
     if (report_.tensor_parallel == 1) return;
     for (const SearchOperator which :

@@ -35,15 +35,15 @@ struct StageSearch {
   RecursiveAnswer answer;
 };
 
-/// A decision of dynamic_programming, and the fastest layout that differs only in it; for
-/// tensor_parallel, with any splits.
+/// A decision of dynamic_programming, and the fastest layout with another decision here and equal
+/// ones elsewhere; for tensor_parallel, with any splits.
 struct OtherDecision {
-  std::string of;         // "tensor_parallel", "attention of layers 0-3"
-  std::string taken;      // "4", "features"
-  std::string otherwise;  // "2", "tokens"
-  double seconds = 0;     // seconds of a step
-  bool fits = true;       // whether it fits into memory; if not, `seconds` has no meaning
-  bool at_least = false;  // the search ended early, so `seconds` is a lower bound
+  std::string of;         // name of the decision: "tensor_parallel", "attention of layers 0-3"
+  std::string taken;      // chosen value: "4", "features"
+  std::string otherwise;  // value in the other layout: "2", "tokens"
+  double seconds = 0;     // seconds of a step with the other layout
+  bool fits = true;       // whether that layout fits into memory; if not, `seconds` is void
+  bool at_least = false;  // whether the search ended early, so that `seconds` is a lower bound
 };
 
 /// How dynamic_programming found its answer; unset if the answer comes from an earlier search.
@@ -53,7 +53,7 @@ struct SecondsSearch {
   std::size_t bounded = 0, drafted = 0, planned = 0;  // numbers of layouts
   double gap = 0;          // share by which an unplanned layout could be faster
   double seconds = 0;      // seconds of a step
-  std::int64_t bytes = 0;  // bytes of the fullest rank, on its device
+  std::int64_t bytes = 0;  // bytes of the fullest rank on its device
   std::vector<OtherDecision> others{};
 };
 
@@ -64,16 +64,16 @@ struct SearchReport {
   std::int64_t data_parallel = 1;
   SearchedSplits given;
   SearchedSplits splits;                    // splits of all operators except experts
-  std::vector<StageSearch> stages;          // recursive_programming
-  std::optional<SecondsSearch> by_seconds;  // dynamic_programming
+  std::vector<StageSearch> stages;          // for recursive_programming: one per stage
+  std::optional<SecondsSearch> by_seconds;  // for dynamic_programming
   std::vector<std::string> notes{};         // notes for output: "search-merged: ..."
 };
 
-/// Whether given sizes divide the number of ranks. If not, rules for all configurations report it.
+/// Whether the given sizes divide the number of ranks. If not, other rules report an error.
 bool sizes_divide(const SearchInput& input, const Mesh& mesh);
 
-/// Runs one of the first two search modes. nullopt if given values conflict; then it has added the
-/// error "search-operator", or a rule for all configurations is broken and will be reported.
+/// Runs sharding_propagation or recursive_programming. nullopt if given values conflict, which adds
+/// the error "search-operator", or if a rule for all configurations is broken and will be reported.
 std::optional<SearchReport> search_by_rule(const SearchInput& input, Check& check);
 
 /// A search in any mode: search_by_rule() or, for dynamic_programming, search_by_seconds() in

@@ -18,12 +18,12 @@ ProductParts parts_of_word(SplitBy word, const SearchProduct& product, std::int6
 /// The number of ranks that share weights: the largest product of the parts of j and k.
 std::int64_t max_weight_parts(const std::vector<ProductParts>& parts);
 
-/// The split that corresponds to `parts`. Parts of j or k: features. Otherwise `ranks` parts of i:
-/// tokens; `data_parallel` parts or one: whole; any other number: tokens.
+/// The split that corresponds to `parts`: features if j or k has parts; else tokens if i has
+/// `ranks` parts; whole if i has `data_parallel` parts or one; tokens otherwise.
 SplitBy word_of_parts(const ProductParts& parts, std::int64_t ranks, std::int64_t data_parallel);
 
-/// Sets the split of each operator of `net` that has none: the split with the most weight elements
-/// among the operator's products; among equals, that of the first product.
+/// Sets the split of each operator of `net` that has none. The products of an operator vote with
+/// their weight elements for their splits; among equals, the split of the first product wins.
 void add_words(const SearchNet& net, const std::vector<ProductParts>& parts, std::int64_t ranks,
                std::int64_t data_parallel, SearchedSplits& splits);
 

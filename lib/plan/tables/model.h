@@ -126,9 +126,9 @@ struct ModelShape {
   std::int64_t q_features() const { return heads * head_dim; }
 };
 
-/// The number of each layer's entry in model.layers: as layer_pattern says, else `count` times
-/// each entry, repeated and cut at num_layers. Empty without entries. Where layer_pattern cannot be
-/// read, the order is that without it.
+/// For each layer, the index of its entry in model.layers: from layer_pattern, or if that is not
+/// given or invalid, `count` times each entry, repeated and cut at num_layers. Empty without
+/// entries.
 ParsedList<std::uint8_t> layer_order(const ModelConfig& config);
 
 /// The model's config with the values that `entry` sets, as if all layers were of this kind.

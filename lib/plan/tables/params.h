@@ -163,9 +163,9 @@ bool matches(std::string_view pattern, std::string_view name);
 /// the choice of experts has its own update rule, so no entry matches it.
 int group_of(const ParamSpec& parameter, const OptimizerGroups& groups);
 
-/// Whether an entry may give it to Muon: a matrix of attention or of a feed-forward layer, also a
-/// router, the gate of shared experts and learned positions, but no table of the vocabulary and no
-/// vector.
+/// Whether an entry of optimizer groups may assign the parameter to Muon: a matrix of attention or
+/// of a feed-forward layer, also a router, the gate of shared experts and learned positions, but no
+/// table of the vocabulary and no vector.
 bool may_have_muon(const ParamSpec& parameter);
 
 }  // namespace trainctl

@@ -20,9 +20,9 @@ inline constexpr double usual_error = 0.05;
 using FitError = std::function<double(std::size_t number, const std::vector<double>& values)>;
 
 /// The values with the least weighted mean of absolute errors, by reweighted least squares
-/// (Gauss-Newton steps with slopes by differences) from `start` on; `tell` is called before each
-/// round. `spread`: how far (in its logarithm) each constant may go before that costs as much as a
-/// case with weight 1 that is off by usual_error.
+/// (Gauss-Newton steps with slopes by differences) from `start` on. Calls `tell` before each round.
+/// `spread`: the change of each constant's logarithm that costs as much as a case with weight 1 and
+/// an error of usual_error.
 std::vector<double> fit(const std::vector<FitCase>& cases, const std::vector<double>& start,
                         const std::vector<double>& spread, const FitError& error, int rounds,
                         const std::function<void(int round, double mean)>& tell);

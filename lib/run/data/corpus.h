@@ -37,11 +37,11 @@ struct DataPlace {
   std::vector<std::string> notes;   // messages for people
 };
 
-/// A source is known by its path, else by its identity, so that it may be moved or take another
-/// place in the list; a new one begins with its first epoch. The pattern of the blend begins again
-/// where sources or weights are others. Throws Error{bad_data} for a source, or validation data,
-/// with another identity, unless data.changed allows it: a new epoch of the source then begins.
-/// `data` and the last three are those of the present: `identities` from identify_sources().
+/// The place from which a run continues. A source is recognised by its path, else by its identity,
+/// so its path or index may change; a new source begins with its first epoch. The pattern of the
+/// blend restarts if sources or weights differ. Throws Error{bad_data} if a source or the
+/// validation data has another identity, unless data.changed allows it: the source then begins a
+/// new epoch. `data` and the last three are the present ones; `identities`: identify_sources().
 DataPlace go_on_in_data(const SavedData& saved, std::int64_t samples, const DataConfig& data,
                         const std::vector<SourceIdentity>& identities, std::int64_t seq_length,
                         std::uint64_t seed);

@@ -108,11 +108,11 @@ struct Start {
 };
 
 /// Decides how a run in `directory` starts; changes nothing. `resume`: "auto", "none" or the path
-/// of a checkpoint or of a run. `config`: as given, in which tokens and epochs are not turned into
-/// steps. `steps`: of a new run. Throws Error{usage} for a run that must not be replaced,
-/// Error{config} for a configuration that the run cannot go on with, Error{missing_input |
-/// bad_data} for a checkpoint that was named and cannot be read, or where every one is damaged, and
-/// Error{io} where the system cannot read: nothing is then known of the checkpoints.
+/// of a checkpoint or of a run. `config`: before tokens and epochs are turned into steps. `steps`:
+/// length of a new run. Throws Error{usage} for a run that must not be replaced, Error{config} for
+/// a configuration with which the run cannot continue, Error{missing_input | bad_data} if the named
+/// checkpoint cannot be read or all are damaged, and Error{io} if a failed read leaves the
+/// checkpoints unknown.
 Start decide_start(const std::filesystem::path& directory, const std::string& resume,
                    const Config& config, std::int64_t steps = 0);
 

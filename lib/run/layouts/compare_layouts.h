@@ -1,4 +1,4 @@
-// Further answers of a search: faster layouts for less memory, other prices, and what would fit.
+// Comparisons after a search: faster layouts for less memory, other prices, sizes that would fit.
 #pragma once
 
 #include "run/layouts/search_layouts.h"
@@ -18,7 +18,8 @@ void compare_layouts(const StrategySearch& search, const Machine& machine,
                      SearchedStrategies& searched);
 
 /// Describes a search that found no layout. Tries larger limits, from the need of the leanest
-/// layout on, and 2, 3, 4, 6 ... times the ranks; the next numbers of ranks if no layout divides.
+/// layout on, and 2, 3, 4, 6 ... times the ranks, or if the sizes of no layout divide, the next
+/// numbers.
 EmptySpace empty_space(const StrategySearch& search, const Machine& machine,
                        const SearchedStrategies& searched);
 

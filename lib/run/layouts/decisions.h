@@ -1,4 +1,4 @@
-// The value of each decision of a search, from the fastest layout with another decision.
+// The gain by each decision of a search, compared with the fastest layout with another value.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace trainctl {
 
 struct Decision {
-  std::string key;         // such as "tensor_parallel"
+  std::string key;         // name of the decided key, such as "tensor_parallel"
   std::string taken;       // value in the best layout
   std::string otherwise;   // value in `layout`
   StrategyOutcome layout;  // the fastest with another value: planned, or with a lower bound

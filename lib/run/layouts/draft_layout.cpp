@@ -23,8 +23,7 @@ bool refused(const Diagnostics& found, StrategyNeeds& needs) {
   return !needs.code.empty();
 }
 
-/// The least needs of a draft within the limit; `counts`: whether forms are searched that save
-/// enough.
+/// The needs of a draft within the limit. `counts`: whether the least needs include recomputation.
 StrategyNeeds needs_within(std::int64_t limit, const LeastNeeds& least, bool counts) {
   const std::int64_t lacking =
       counts ? least.lacking : std::max<std::int64_t>(0, least.bytes - limit);

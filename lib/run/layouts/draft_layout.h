@@ -29,10 +29,10 @@ std::int64_t bytes_of_gib(double gib);
 /// than the limit".
 StrategyNeeds without_memory(std::int64_t limit, const std::string& what, std::int64_t lacking);
 
-/// At least, whatever is recomputed where that is free, within each of the limits (GiB).
+/// The least needs within each limit [GiB], with any recomputation that the search may choose.
 std::vector<StrategyNeeds> draft_layout(const StrategySearch& search, const Machine& machine,
                                         const RunStrategy& layout, std::span<const double> limits);
-/// The needs of a layout as planned; `lacking` may be above 0 without a code.
+/// The needs of a planned layout; if its plan does not fit, `lacking` is above 0 and `code` empty.
 StrategyNeeds plan_layout(const StrategySearch& search, const FoundStrategy& layout);
 
 }  // namespace trainctl

@@ -16,7 +16,7 @@ std::vector<RunStrategy> schedulers_of(const Config&, const RunStrategy& layout)
   return all;
 }
 
-// Schedules multiply the layouts of a space: in larger ones a search takes minutes.
+// Each schedule multiplies the number of layouts. With more ranks a search would take minutes.
 constexpr std::int64_t max_ranks_of_schedules = 1024;
 
 const StrategyAxis scheduler_axis{
@@ -63,7 +63,7 @@ std::string exchange_word(const RunStrategy& layout) {
          std::to_string(layout.context_parallel / layout.cp_heads) + "]";
 }
 
-/// Takes the first word of a given list of words by layer; the configuration keeps the list.
+/// Takes the first type of a list by layer for `layout`; the configuration keeps the list.
 void take_exchange(const ParallelConfig& given, RunStrategy& layout) {
   const auto& sizes = given.hierarchical_context_parallel_sizes;
   layout.cp_comm_type = given.cp_comm_type.layers.front();

@@ -195,11 +195,11 @@ StrategyBound::Closer StrategyBound::closer(const RunStrategy& layout, std::int6
 
 namespace {
 
-/// Rows of a schedule are counted with at most this number of them.
+/// The limit of rows in a schedule whose kept micro-batches are counted.
 constexpr std::int64_t max_rows_counted = 1 << 16;
 
-/// Micro-batches of each chunk between F and B when these are most; none where the schedule has too
-/// many rows, or where its micro-batches make no groups.
+/// For each chunk, the micro-batches between F and B at the time when their sum is largest. All 0
+/// if the schedule has too many rows or its micro-batches do not form groups.
 std::vector<std::int64_t> most_kept(PipelineScheduler scheduler, const ScheduleInput& input) {
   std::vector<std::int64_t> now(static_cast<std::size_t>(input.chunks()), 0);
   std::vector<std::int64_t> most = now;
@@ -220,8 +220,8 @@ std::vector<std::int64_t> most_kept(PipelineScheduler scheduler, const ScheduleI
   return most;
 }
 
-/// As above for any number of micro-batches: where they are many, the most kept of two and of four
-/// times the stages tell whether it grows with their number or not at all.
+/// As most_kept() for any number of micro-batches. If there are many, schedules with two and four
+/// times as many micro-batches as stages show whether all of them are kept or a constant number.
 std::vector<std::int64_t> most_kept_of(PipelineScheduler scheduler, ScheduleInput input,
                                        std::int64_t microbatches) {
   const std::int64_t some = 2 * std::int64_t{input.stages};
@@ -239,9 +239,9 @@ std::vector<std::int64_t> most_kept_of(PipelineScheduler scheduler, ScheduleInpu
   return most_kept(scheduler, input);
 }
 
-/// The least seconds of R with which some chunks save `over` bytes, if a part of a layer may have
-/// another form; infinite where all forms together save less. `sizes`: layers and kept
-/// micro-batches of each chunk.
+/// The least seconds of recomputation that save `over` bytes, if a part of a layer may have another
+/// form; infinite if all forms together save less. `sizes`: layers and kept micro-batches of each
+/// chunk.
 double least_repeats(const std::vector<FormPoint>& forms, std::int64_t over,
                      const std::vector<std::pair<std::int64_t, std::int64_t>>& sizes) {
   FormSavings savings;
@@ -269,8 +269,8 @@ const std::vector<std::vector<std::int64_t>>& StrategyBound::kept_of(const RunSt
   return found->second;
 }
 
-/// Bytes of a stage are those of its states, and of what its schedule keeps in the leanest forms
-/// that it takes.
+/// A stage's bytes are its states plus the activations that its schedule keeps, in the leanest
+/// forms that are needed.
 StrategyBound::Repeats StrategyBound::repeats_of(const RunStrategy& layout, double layer_bytes,
                                                  std::int64_t limit) {
   Repeats repeats;
@@ -305,7 +305,7 @@ StrategyBound::Repeats StrategyBound::repeats_of(const RunStrategy& layout, doub
   return repeats;
 }
 
-/// The forms of the first layer; only the one without repeats where no parts may be recomputed.
+/// The forms of the first layer; only the form without recomputation if none is allowed.
 std::vector<FormPoint> StrategyBound::forms_of(const Plan& plan, const StagePrices& prices) const {
   const RecomputeConfig& recompute = search_.config.recompute;
   if (!alike_ || !counts_states() || (!free_.recompute && recompute.enable)) return {};
@@ -450,8 +450,8 @@ void StrategyBound::add_units(const Plan& plan, const StagePrices& prices, Units
   }
 }
 
-/// The units from a plan of one layer, or of all if they differ, on the fewest possible ranks,
-/// whose groups lie as in any first stage; null if rules refuse it.
+/// The units from a plan of one layer, or of all layers if they differ, on the fewest possible
+/// ranks, whose groups are placed as in any first stage; null if rules refuse the plan.
 const StrategyBound::Units* StrategyBound::units_of(const RunStrategy& layout) {
   const RunStrategy alone{.tensor_parallel = layout.tensor_parallel,
                           .context_parallel = layout.context_parallel,

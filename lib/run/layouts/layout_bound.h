@@ -28,16 +28,16 @@ class StrategyBound {
   double seconds(const RunStrategy& layout);
   /// Whether a rank's planned memory is all on its device; with offloading, some is on the host.
   bool counts_states() const { return !search_.config.offload.enable; }
-  /// A lower bound of the bytes of parameters, gradients and optimizer on the fullest rank; 0 if
-  /// counts_states() is false.
+  /// A lower bound of the bytes of parameters, gradients and optimizer state on the fullest rank; 0
+  /// if counts_states() is false.
   std::int64_t state_bytes(const RunStrategy& layout);
 
-  /// The bounds with the exchanges between replicas of a stage and the parts that these divide, by
-  /// drafts of some layers and of one more on the ranks of a stage. Sums and gathers are in one
-  /// queue, and slow the work that they overlap. Where a stage has more than `limit` bytes of
-  /// states and of what its schedule keeps, its layers recompute parts: the cheapest that save
-  /// enough, where a part of a layer may have another form than the rest. `bytes` are above the
-  /// limit where no form saves enough.
+  /// Closer bounds of seconds and bytes, with the exchanges between replicas of a stage and the
+  /// parts that these exchanges divide. Drafts of some layers and of one more on a stage's ranks
+  /// give both. Sums and gathers share one queue, and slow the work that they overlap. If states
+  /// and the activations kept by the schedule take more than `limit` bytes on a stage, its layers
+  /// recompute the cheapest parts that save enough, where a part of a layer may have another form
+  /// than the rest. If no form saves enough, `bytes` are above the limit.
   struct Closer {
     double seconds = 0;
     std::int64_t bytes = 0;
@@ -54,21 +54,21 @@ class StrategyBound {
   };
   /// Prices of the units of a model on a rank.
   struct Units {
-    std::vector<Unit> before{};  // by unit: sum over all units before it; last: sum over all
+    std::vector<Unit> before{};  // [unit] sums over earlier units; last: sum over all
     double weight = 0, gradient = 0,
            optimizer = 0;  // bytes per element, without sharding
     Unit of(const ChunkLayers& chunk) const;
     Unit first_layer{};
-    /// The forms of a layer of which no mixture of two others is better; none where layers differ
-    /// or their forms are not known.
+    /// The forms of a layer that no mixture of two other forms beats; empty if layers differ or
+    /// their forms are unknown.
     std::vector<FormPoint> forms{};
   };
-  /// Seconds of R of one micro-batch by stage, and bytes of the stage that needs most.
+  /// Seconds of recomputation (R) per micro-batch for each stage, and bytes of the fullest stage.
   struct Repeats {
     std::vector<double> seconds{};
     std::int64_t bytes = 0;
   };
-  /// The share of one layer in the needs of a stage's rank, with one micro-batch.
+  /// The share of one layer in the time and memory of a stage's rank, with one micro-batch.
   struct Shares {
     double bytes = 0;
     double sums = 0, gathers = 0;  // seconds of gradient sums and parameter gathers
@@ -90,12 +90,12 @@ class StrategyBound {
   std::optional<Shares> shares_of(const RunStrategy& alone, std::int64_t layers);
   const std::optional<Shares>& layer_shares(const RunStrategy& layout);
   double batches_of(const RunStrategy& layout) const;
-  double largest_stage(const RunStrategy& layout);  // number of layers
-  /// Whether forward and backward passes, with W, alternate to the end of a step.
+  double largest_stage(const RunStrategy& layout);  // number of layers of the largest stage
+  /// Whether F and B (with W) alternate until the end of a step.
   bool in_turns(const RunStrategy& layout) const;
   double of_stages(const RunStrategy& layout, const Repeats& repeats);
   Repeats repeats_of(const RunStrategy& layout, double layer_bytes, std::int64_t limit);
-  /// Micro-batches of each chunk of each stage that lie there when the stage keeps most.
+  /// The micro-batches that each chunk of each stage keeps when the stage keeps most.
   const std::vector<std::vector<std::int64_t>>& kept_of(const RunStrategy& layout);
   const StageMap& map_of(const RunStrategy& layout);
   const Units* units_of(const RunStrategy& layout);
@@ -105,9 +105,9 @@ class StrategyBound {
   const StrategySearch& search_;
   const FreeKeys free_;
   const Machine& machine_;
-  bool alike_ = true;  // whether all layers are alike
-  double ideal_ = 0;   // seconds of all operations of the model, and nothing else
-  double apart_ = 1;   // factor of a step's time for the number of hosts
+  bool alike_ = true;  // whether all layers cost the same
+  double ideal_ = 0;   // seconds of all operations of the model, without any other work
+  double apart_ = 1;   // factor of a step's time that grows with the number of hosts
   std::map<RunStrategy, StageMap> maps_;
   std::map<RunStrategy, std::optional<Units>> units_;
   std::map<RunStrategy, std::optional<Shares>> shares_;

@@ -110,7 +110,7 @@ std::vector<RunStrategy> words_of(const Config& config, const FreeKeys& free, Ru
   return all;
 }
 
-/// Whether the micro-batches of a schedule in groups make whole ones, as a rule wants it.
+/// Whether the micro-batches can form the groups of the schedule, as a rule demands.
 bool makes_groups(const Config& config, const RunStrategy& layout, std::int64_t of_replica) {
   const bool grouped = layout.stages > 1 && layout.chunks > 1 && traits_of(layout.scheduler).groups;
   if (!grouped || of_replica % layout.micro_batch_size != 0) return true;
@@ -121,7 +121,7 @@ bool makes_groups(const Config& config, const RunStrategy& layout, std::int64_t 
   return group >= layout.stages && group <= batches && (last == 0 || last >= layout.stages);
 }
 
-/// The layouts of these sizes with each number of chunks, each division of layers and each word.
+/// The layouts of these sizes with each number of chunks, division of layers and word of an axis.
 std::vector<RunStrategy> pipelines_of(const Config& config, const FreeKeys& free,
                                       const RunStrategy& sizes) {
   const std::int64_t layers = config.model.num_layers;

@@ -15,20 +15,20 @@ namespace trainctl {
 /// Values of the keys that a search may set.
 struct RunStrategy {
   std::int64_t tensor_parallel = 1, context_parallel = 1, expert_parallel = 1;
-  std::int64_t stages = 1, chunks = 1;  // of the pipeline; per stage
+  std::int64_t stages = 1, chunks = 1;  // pipeline stages; chunks per stage
   std::int64_t micro_batch_size = 1;
   int optimizer_level = 0;  // level of the parallel optimizer; 0 if it is off
   // Whether embedding and loss count as one layer each when layers are divided among stages.
   bool counts_embedding = false, counts_loss = false;
-  std::int64_t first_layers = 0, last_layers = 0;  // of these stages; as the other stages if 0
+  std::int64_t first_layers = 0, last_layers = 0;  // of these stages; if 0, as other stages
   PipelineScheduler scheduler = PipelineScheduler::one_f_one_b;
-  CpCommType cp_comm_type = CpCommType::p2p;  // for all layers
-  std::int64_t cp_heads = 1;                  // ranks that exchange heads, with a2a+p2p
+  CpCommType cp_comm_type = CpCommType::p2p;  // one type for all layers
+  std::int64_t cp_heads = 1;                  // ranks that exchange heads with cp_comm_type a2a+p2p
   bool tp_overlap = false;                    // overlap of collectives with matrix products
   auto operator<=>(const RunStrategy&) const = default;
 };
 
-/// The keys of RankLayout that the search chooses.
+/// The keys of RunStrategy that the search chooses.
 struct FreeKeys {
   bool tensor = false, sequence = false, context = false, experts = false, stages = false;
   bool chunks = false, micro_batch = false, optimizer = false, recompute = false;
@@ -40,22 +40,22 @@ struct FreeKeys {
 struct SearchedKey {
   std::string_view word;
   bool FreeKeys::*free = nullptr;
-  std::span<const std::string_view> paths{};  // keys of the file, any of which sets it
+  std::span<const std::string_view> paths{};  // keys of the file that set it
 };
 std::span<const SearchedKey> searched_keys();
 
-/// Words of searched keys: `freed` are searched although the file sets them, `fixed` keep the value
-/// of the file or the default.
+/// Words of keys: `freed` ones are searched although the file sets them; `fixed` ones keep the
+/// value of the file or the default.
 struct KeyChoice {
   std::vector<std::string> freed{}, fixed{};
 };
-/// The keys to search: freed keys, and other keys that neither the file nor its options set and
-/// that are not fixed. Experts are searched only if the model has some.
+/// The keys to search: all freed ones, and those that are neither fixed nor set by the file or its
+/// options. Keys of experts are searched only if the model has experts.
 FreeKeys free_keys(const Config& config, const SourceMap& sources, const KeyChoice& choice = {});
 /// The words of the searched keys, "tensor_parallel, recompute"; "" if none is searched.
 std::string searched_text(const FreeKeys& free);
 
-/// A key whose words are searched, in addition to the sizes. Its word is a member of the layout.
+/// A searched key whose values are words instead of sizes. Its value is a member of RunStrategy.
 struct StrategyAxis {
   std::string_view key;                 // name in decisions and JSON
   std::string_view label;               // text before the word of a layout; may be empty
@@ -81,7 +81,7 @@ std::string unsearched_text(std::int64_t world = 1);
 
 /// The most ranks with which a search chooses the key of this word.
 std::int64_t max_ranks_of(std::string_view word);
-/// Without the keys that are not searched with this number of ranks.
+/// Removes the keys that are not searched with this number of ranks.
 FreeKeys within_ranks(FreeKeys free, std::int64_t world);
 
 /// All layouts whose sizes divide the quantities that they split, ascending. Rules may still refuse

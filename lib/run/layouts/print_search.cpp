@@ -20,7 +20,7 @@ struct Difference {
   double seconds = 0;  // difference from the best layout
 };
 
-/// The largest differences from the best layout; those that cost time first.
+/// The kinds of cost in which a layout exceeds the best one most, the largest first.
 std::vector<Difference> loses_by(const FoundStrategy& one, const FoundStrategy& best) {
   constexpr std::size_t most = 3;
   const double least = 1e-4 * best.seconds;
@@ -287,8 +287,8 @@ std::vector<Sensitivity> sensitivities_of(const SearchedStrategies& searched) {
 
 namespace {
 
-/// "searched; at least +3.1 % with 4", for the keys of the file that a search chose. Of a word with
-/// several keys the first one tells the rest.
+/// A comment for each key that a search chose, such as "searched; at least +3.1 % with 4". If one
+/// word sets several keys, only the first key gets the full comment.
 std::map<std::string, std::string, std::less<>> comments_of(const SearchedStrategies& searched) {
   const double best = searched.found.front().seconds;
   std::map<std::string, std::string, std::less<>> comments;
@@ -314,7 +314,7 @@ std::string best_config(const StrategySearch& search, const SearchedStrategies& 
   std::istringstream lines(dump_config(config_of(search, best), nullptr));
   std::string text = "# The best layout that trainctl plan --search found: " +
                      layout_text(best.layout, searched.world) + "\n";
-  std::vector<std::string> paths;  // of the sections around a line, and its own
+  std::vector<std::string> paths;  // paths of the sections around a line, and of the line
   for (std::string line; std::getline(lines, line); text += line + "\n") {
     const std::size_t begin = line.find_first_not_of(' ');
     const std::size_t end = line.find(':');

@@ -19,12 +19,12 @@ namespace {
 
 enum class Step : std::uint8_t { bounded, sized, drafted };
 
-/// A layout in the search; its bound grows with each step.
+/// A layout that is neither planned nor refused; its bound grows with each step.
 struct Open {
-  double bound = 0;        // seconds, or bytes where any layout will do
+  double bound = 0;        // lower bound of its seconds, or of its bytes if search_.any
   std::size_t number = 0;  // index in the space, which orders equal bounds
   Step step = Step::bounded;
-  bool repeats = false;  // with recompute.select auto
+  bool repeats = false;  // planned with recompute.select auto
 };
 struct IsLater {
   bool operator()(const Open& a, const Open& b) const {
@@ -103,8 +103,8 @@ class Search {
     return {.layout = known_.layouts()[open.number], .repeats = open.repeats, .bound = open.bound};
   }
 
-  /// Drafts or plans the next layouts at once. They are always as many, so that threads change
-  /// nothing.
+  /// Drafts or plans the next layouts at once. Their number does not depend on the threads, so the
+  /// result does not either.
   void open_next() {
     constexpr std::size_t at_once = 8;
     std::vector<Open> next;
@@ -190,8 +190,8 @@ class Search {
     refuse(needs, open, what);
   }
 
-  /// The nearest lacks the least memory, or could have been the fastest. `what` begins its message
-  /// where that is not told yet.
+  /// Counts a refused layout. Per error code, keeps the layout that lacks the least memory or could
+  /// have been the fastest. `what` begins the message if `needs` has none.
   void refuse(const StrategyNeeds& needs, const Open& open, const char* what = "") {
     RefusedStrategies& refused = result_.refused[needs.code];
     if (refused.count == 0 ||
@@ -206,7 +206,7 @@ class Search {
           needs.code, needs.lacking, needs.stage});
   }
 
-  /// Only the search within the whole limit tells of all its layouts.
+  /// Stores the outcome of a layout, but only in the search within the whole limit.
   void keep(StrategyOutcome outcome) {
     if (part_ == 0) result_.outcomes.push_back(std::move(outcome));
   }

@@ -60,7 +60,7 @@ struct StrategyOutcome {
 /// The layouts refused for one reason.
 struct RefusedStrategies {
   std::int64_t count = 0;
-  FoundStrategy nearest;     // the one that lacks the least memory, or could have been fastest
+  FoundStrategy nearest;     // the layout that lacks least memory, or could have been fastest
   std::int64_t lacking = 0;  // missing bytes of `nearest`
   std::string message;       // message about `nearest`
 };

@@ -12,27 +12,27 @@
 
 namespace trainctl {
 
-/// The parts of the limit within which a search looks for its frontier.
+/// A search for the frontier lowers the memory limit in this number of equal steps.
 inline constexpr int parts_of_memory = 8;
 
-/// The layouts of a search, and their bounds and drafts within its limit and within parts of the
-/// limit. The largest part comes first: a bound within it holds within the next one.
+/// The layouts of a search, with their bounds and drafts within the whole memory limit and within
+/// smaller parts of it. A bound within a larger part also holds within a smaller one.
 class KnownStrategies {
  public:
-  /// `search` and `machine` must outlive it. `parts`: of the limit, in eighths, from all of it on.
+  /// `search` and `machine` must outlive this object. `parts`: number of limits, the largest first.
   KnownStrategies(const StrategySearch& search, const Machine& machine, int parts = 1);
 
   const std::vector<RunStrategy>& layouts() const { return layouts_; }
-  /// GiB of each part.
+  /// The memory limit of each part [GiB], the largest first.
   std::span<const double> limits() const { return limits_; }
-  /// The least bytes of a layout's states, and the seconds that a step takes at least within the
-  /// parts that were searched.
+  /// Lower bounds for a layout: the bytes of its states, and the seconds of a step within the parts
+  /// searched so far.
   std::int64_t states(std::size_t number) const { return states_[number]; }
   double seconds(std::size_t number) const { return seconds_[number]; }
-  /// Brings the bound closer within a part; the bytes that the layout needs at least.
+  /// Raises the bound of a layout's seconds within a part. Returns a lower bound of its bytes.
   std::int64_t bring_closer(std::size_t number, std::size_t part);
 
-  /// The needs of a draft within each part; nullptr: it was not drafted yet.
+  /// The needs of a layout's draft within each part; nullptr if it was not drafted yet.
   const std::vector<StrategyNeeds>* drafted(std::size_t number) const;
   void keep_draft(std::size_t number, std::vector<StrategyNeeds> needs);
   std::vector<StrategyNeeds> draft(std::size_t number) const;
@@ -43,12 +43,12 @@ class KnownStrategies {
   StrategyBound bound_;
   std::vector<RunStrategy> layouts_;
   std::vector<double> limits_;
-  std::vector<double> seconds_;       // by layout
-  std::vector<std::int64_t> states_;  // by layout
+  std::vector<double> seconds_;       // one per layout
+  std::vector<std::int64_t> states_;  // one per layout
   std::map<std::size_t, std::vector<StrategyNeeds>> drafts_;
 };
 
-/// The search within a part of the limit; `search.memory_limit` is that of the part.
+/// The search within one part of the limit, which search.memory_limit gives.
 SearchedStrategies search_once(const StrategySearch& search, KnownStrategies& known,
                                std::size_t part = 0);
 

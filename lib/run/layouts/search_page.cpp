@@ -332,7 +332,7 @@ class SearchPage {
   const SearchedStrategies& searched_;
 };
 
-/// The best layout's stages, and its schedule in the time that it takes.
+/// The best layout's stages and schedule, drawn over the seconds of its step.
 std::string timeline_of(const StrategySearch& search, const SearchedStrategies& searched) {
   Diagnostics none;
   const Plan plan = prepare(config_of(search, searched.found.front()), search.sources, search.site,

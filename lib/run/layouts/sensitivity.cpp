@@ -59,7 +59,7 @@ constexpr MachineFigure machine_figures[] = {
      [](const Machine& machine, const Plan& plan) {
        return plan.mesh.world_size() > 1 ? machine.levels.front().bandwidth : 0;
      },
-     // Tables of collectives are scaled by it (PriceList::collective).
+     // PriceList::collective scales the measured tables of collectives by this figure.
      [](Machine& machine, double factor) { machine.levels.front().bandwidth *= factor; }},
     {"network bandwidth of a rank", "bytes/s", true,
      [](const Machine& machine, const Plan& plan) {
@@ -97,7 +97,7 @@ double seconds_with(const Plan& plan, const Machine& machine, const MachineFigur
 
 /// Seconds as a + b x on one side of x = 1; x is the figure's scale, or its inverse for a rate.
 struct Line {
-  double start = 0, slope = 0;  // at x = 1
+  double start = 0, slope = 0;  // seconds at x = 1, and change per x
 };
 Line line_of(double seconds, double changed, double share, bool is_rate) {
   const double x = is_rate ? 1 / share : share;

@@ -21,9 +21,9 @@ struct ChangedFigure {
 };
 inline constexpr double less_of_figure = 0.8, more_of_figure = 1.2;
 
-/// The figures for a plan, of which only the prices change: the recomputed parts stay. Figures that
-/// no row of this machine uses (one host has no network) are omitted, so all plans of a search have
-/// the same ones.
+/// The step's seconds with each figure changed. The plan's recomputed parts stay, only prices
+/// change. Figures that no row of this machine uses (one host has no network) are omitted, so all
+/// plans of a search have the same figures.
 std::vector<ChangedFigure> repriced(const Plan& plan, const Machine& machine);
 
 /// The prices of a layout compared in a search.
@@ -32,9 +32,9 @@ struct PricedStrategy {
   std::vector<ChangedFigure> changed;
 };
 struct Sensitivity {
-  ChangedFigure best;                              // figure and seconds for the best layout
-  std::size_t fastest_less = 0, fastest_more = 0;  // index of the fastest layout in that case
-  double seconds_less = 0, seconds_more = 0;       // seconds of the fastest layout in that case
+  ChangedFigure best;                              // the figure, and seconds of the best layout
+  std::size_t fastest_less = 0, fastest_more = 0;  // index of the fastest layout with that value
+  double seconds_less = 0, seconds_more = 0;       // seconds of the fastest layout with that value
   /// The nearest value, between a quarter of the figure and four times it, at which another layout
   /// is as fast as the best, and the index of that layout. On each side, seconds are assumed to be
   /// linear in the figure, or for a rate in its inverse.

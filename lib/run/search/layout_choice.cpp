@@ -58,7 +58,7 @@ constexpr std::string_view keys_read[] = {"model.family",
                                           "parallel.pipeline.layout",
                                           "parallel.pipeline.offset"};
 
-/// The sections that dynamic_programming also reads, since they affect seconds and bytes.
+/// The sections that dynamic_programming also reads, for its prices of time and memory.
 constexpr std::string_view sections_priced[] = {"model.",     "moe.",     "precision.",
                                                 "optimizer.", "hooks.",   "recompute.",
                                                 "offload.",   "cluster.", "parallel."};

@@ -13,7 +13,7 @@ namespace trainctl {
 inline constexpr const char* layout_file_name = "layout.yaml";
 
 struct ChosenStrategy {
-  std::optional<SearchReport> report;  // nullopt without a search result
+  std::optional<SearchReport> report;  // result of the search; nullopt without auto_parallel
   std::string taken_from;  // path of the layout.yaml used; empty if the layout was searched
   std::string file;        // contents for layout.yaml
 };
@@ -21,16 +21,16 @@ struct ChosenStrategy {
 /// How to obtain the answer of auto_parallel.
 struct StrategyRequest {
   bool again = false;  // search even if the run's directory has an earlier answer
-  /// The answer that another rank has found, ChosenStrategy::file. Empty: this rank looks for it.
+  /// ChosenStrategy::file of another rank. If empty, this rank finds the answer itself.
   std::string answer{};
   ChosenStrategy* choice = nullptr;  // receives the chosen layout
 };
 
-/// With auto_parallel, replaces the searched keys by an answer: that of another rank, that of
-/// layout.yaml in output.dir, if there is one and it may be used, or the result of `search`.
-/// Reports "layout-stale" if that file was edited, or if a value that the search read has changed.
-/// Searches, with a note, if the world size has changed. Another rank's answer is not checked:
-/// ranks with other files get plans with other hashes.
+/// With auto_parallel, replaces the searched keys by an answer: from another rank, from a usable
+/// layout.yaml in output.dir, or from `search`. Reports "layout-stale" if layout.yaml was edited,
+/// or if a value that its search read has changed. If the world size has changed, searches again
+/// and adds a note. Does not check another rank's answer: ranks with other files get plans with
+/// other hashes.
 ChosenStrategy choose_layout(ReadResult& read, const Site& site, const StrategySearcher& search,
                              const StrategyRequest& request);
 

@@ -1,7 +1,7 @@
-// One source for every level: words_avx512.h has the registers. The blocking follows Goto and van
-// de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): a chunk of the summed dim
-// at a time, b packed once for all threads, a block of a packed by each thread so that it stays in
-// its second-level cache, tiles of c in registers.
+// Compiled for every level; words_avx512.h has the registers. The blocking follows Goto and van de
+// Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008): products sum one chunk of the
+// summed dim at a time. b is packed once for all threads; each thread packs a block of a, which
+// stays in its second-level cache. Tiles of c stay in registers.
 #ifndef __AVX512F__
 #include <immintrin.h>
 #endif
