@@ -58,7 +58,7 @@ OpCost cost_of(const Matmul& args) {
   return {bytes_of({args.a, args.b, args.bias}) + result, flops_of(shape_of(args))};
 }
 OpCost cost_of(const FusedMatmul& args) {
-  const bool sums = args.other.shape.rank() == 1;  // which are added to
+  const bool sums = args.other.shape.rank() == 1;  // column sums, which are read and written
   const double other = sums ? twice(args.other) : bytes_of({args.other});
   return sum(cost_of(args.product), {.bytes = other});
 }

@@ -12,9 +12,9 @@
 namespace trainctl {
 
 enum class RankWord {
-  start,     // from every rank, before MPI
-  failed,    // from any rank
-  finished,  // from rank 0 like those below, when all is written
+  start,     // sent by every rank before it starts MPI
+  failed,    // sent by any rank
+  finished,  // sent by rank 0, as the words below, when all files are written
   stopped,   // --stop-after
   saved,     // after a signal
   checked,   // --dry-run

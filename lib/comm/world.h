@@ -24,7 +24,7 @@ class Traffic {
   struct Use {
     std::int64_t count = 0;
     std::int64_t bytes =
-        0;  // of whole tensors: the result of a gather, the input of a reduce-scatter
+        0;  // bytes of whole tensors: the result of a gather, the input of a reduce-scatter
   };
   struct Row {
     std::string group;

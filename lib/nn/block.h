@@ -69,7 +69,7 @@ struct Block {
   /// Adds the attention branch to the residual stream; with `norms` also applies the second norm.
   void add_attention(const Pass& pass, const Saved& saved, bool norms) const;
   void drop(const Pass& pass, const Tensor& branch, std::int64_t site) const;
-  void drop_branch(const Pass& pass, const Tensor& branch, std::int64_t site) const;  // and hook
+  void drop_branch(const Pass& pass, const Tensor& branch, std::int64_t site) const;  // with hook
   /// The gradient of a branch: dy itself, or a copy if dropout or a factor changes it.
   void branch_gradient(const Pass& pass, const Tensor& dy, const Tensor& branch,
                        std::int64_t site) const;

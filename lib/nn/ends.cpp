@@ -98,7 +98,7 @@ struct VocabHead::Chunk {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   Tensor x, stats, weight;
-  CrossEntropyArgs loss;  // of its first pass
+  CrossEntropyArgs loss;  // arguments of the first pass
 };
 
 VocabHead::Chunk VocabHead::chunk_of(const Pass& pass, const Saved& saved,

@@ -166,7 +166,7 @@ class ExpertExchange {
 
   bool alone() const { return counts_.senders() == 1; }
   Stream& wire() const { return groups_.beside != nullptr ? *groups_.beside : *pass_.ops->stream; }
-  /// The gather and the sum over the ranks that hold parts of equal experts.
+  /// The gather and the sum over the ranks that hold parts of the same experts.
   Reshard parts() const;
   /// This rank's share of x, a tensor with the rows of all tokens or of all choices.
   Tensor share_of(const Tensor& x) const;

@@ -46,9 +46,9 @@ struct BatchTensors {
   Tensor global_token;              // [T] i64
   Tensor loss_weight;               // [T] fp32
   // One value per query of attention, which may have more tokens than T (plan/tables/layout.h).
-  Tensor first_position;  // i32: first token each query sees; empty: attention crosses documents
+  Tensor first_position;  // i32: first token each query sees; empty if attention crosses documents
   Tensor query_token;     // i64: global token of each query, in the batch's order
-  Tensor real_query{};    // u8: 0 for padding, which largest scores ignore; empty: all count
+  Tensor real_query{};    // u8: 0 for padding, which largest scores ignore; empty if all count
   // u8, one per token of all context-parallel ranks in the order of the data: 1 if routers count
   // the token, 0 for padding. Empty if all count.
   Tensor real;

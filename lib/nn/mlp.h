@@ -31,7 +31,7 @@ struct MlpSaved : FeedForwardRows<Tensor> {
   bool keeps_x = false;  // all_x stays valid until R and W
   Tensor partial;        // [T, hidden] temporary
   Tensor y;              // [S, hidden]
-  RoutedRows routed{};   // of experts; gate, up and act then have their rows, not T
+  RoutedRows routed{};   // rows of experts; gate, up and act then have these rows, not T
   SharedRows shared{};
 };
 
@@ -41,7 +41,7 @@ struct MlpGradients {
   Tensor dgate, dup;  // [T, F]
   Tensor partial_dx;  // [T, hidden] temporary
   Tensor dx;          // [S, hidden]
-  // Only for experts (plan/model/experts.h), whose rows dgate and dup then have instead of T.
+  // Only for experts (plan/model/experts.h); dgate and dup then have experts' rows, not T.
   Tensor d_logits{}, all_d_logits{}, d_rows{}, d_row_weight{}, narrow{};
   Tensor shared_dgate{}, shared_dup{}, shared_d_logit{}, shared_all_d_logit{};
 };

@@ -56,7 +56,7 @@ class SharedKeys {
     Pair all, d_all;        // gathered: [ranks K, features]; around a ring: [2 K, features]
     Pair part;              // [K, features] this rank's addend to a block's gradient
     Tensor part_q;          // [Q, features] the result for one block, or its addend to dq
-    Tensor part_logsumexp;  // elements of the logsumexp, in any shape
+    Tensor part_logsumexp;  // same number of elements as the logsumexp, any shape
   };
 
   SharedKeys() = default;

@@ -156,7 +156,7 @@ void square_sum(const OpContext& context, const Calls<SquareSum>& calls);
 /// stays below 2^64, and hysteresis is reset.
 struct StepVerdict {
   Tensor square_sums;  // [ranks, 2] f64: StepState::square_sums of every rank
-  double limit = 0;    // of the norm; no limit if 0
+  double limit = 0;    // limit of the norm; no limit if 0
   double growth = 1;   // the scale is constant if growth and backoff are 1
   double backoff = 1;
   double least = 1;

@@ -32,7 +32,7 @@ struct MemoryEstimate {         // bytes on one rank
   std::int64_t device() const { return on_cuda ? total() - host() : total(); }
 };
 
-struct FlopsEstimate {          // of one step over all ranks, forward and backward
+struct FlopsEstimate {          // FLOPs of one step over all ranks, F and B
   double matmul = 0;            // dense products
   double attention_full = 0;    // products of scores and values, all pairs of tokens
   double attention_causal = 0;  // products of scores and values, pairs within the mask
@@ -58,7 +58,7 @@ struct TimeEstimate {           // seconds of one step, see plan/cost/step_time.
   double exposed = 0;           // largest wait for gradient sums, gathers and host copies
   double hidden = 0;            // collectives that overlap products, on the worst stage
   double optimizer = 0;
-  double bubble_fraction = 0;             // of forward and backward, see plan/schedule/simulate.h
+  double bubble_fraction = 0;             // waiting share of F and B (plan/schedule/simulate.h)
   std::optional<DeviceTime> on_device{};  // unset if four rates give the time
   double step() const { return forward_backward + optimizer; }
 };

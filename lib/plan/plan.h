@@ -40,7 +40,7 @@ struct RatePoint {  // for display: rates of the update after `step` completed o
 /// The tensors and actions of the ranks of one pipeline stage.
 struct StagePlan {
   std::vector<UnitRange> units;  // units of each chunk
-  StageForms forms;              // which parts of layers are recomputed before B
+  StageForms forms;              // parts of layers that are recomputed before B
   std::vector<ParamSpec> parameters;
   std::vector<OptimizerShard> shards;  // shard of each parameter
   std::vector<MatrixWork> matrices;    // matrices whose update needs all elements

@@ -203,7 +203,7 @@ std::vector<Ledger> planned_ledgers(const EndReport& report) {
   return ledgers;
 }
 
-constexpr std::size_t per_rank = categories.size() + 1;  // of `all`: categories, traffic as planned
+constexpr std::size_t per_rank = categories.size() + 1;  // in `all`: categories, planned traffic
 
 std::string rank_json(const EndReport& report, const std::vector<TrafficRow>& rows) {
   constexpr auto one_line = JsonText::Form::one_line;

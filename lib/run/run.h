@@ -13,7 +13,7 @@ struct TrainRequest {
   std::filesystem::path config;
   std::vector<std::string> set_options;  // "path=value"
   int local_ranks = 0;                   // if > 0, number of ranks, as threads of this process
-  std::string resume = "auto";           // as in decide_start
+  std::string resume = "auto";           // argument `resume` of decide_start
   std::int64_t stop_after = 0;           // if > 0, number of steps after which this session ends
   bool search_again = false;             // do not use the layout of layout.yaml
   bool dry_run = false;                  // only check whether the run could start (run/preflight)

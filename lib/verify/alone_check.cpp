@@ -40,7 +40,7 @@ class DropoutCheck {
     double probability = 0;
     std::vector<char> zero;  // the mask of the first values
     double zeros = 0;        // among all rows with draws
-    double count = 0;        // of values in these rows
+    double count = 0;        // number of values in these rows
   };
   struct Site {
     std::string name;

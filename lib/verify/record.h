@@ -22,7 +22,7 @@
 namespace trainctl {
 
 struct MessageRounding {
-  std::set<int> cuts;  // units whose output is sent to another stage; empty: nothing is rounded
+  std::set<int> cuts;  // units that send their output to another stage; nothing rounds if empty
   DType dtype = DType::f32;
   std::int64_t factor = 1;  // GradientRule::factor of the gradients that are rounded
   auto operator<=>(const MessageRounding&) const = default;

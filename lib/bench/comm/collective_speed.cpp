@@ -146,7 +146,7 @@ class Collectives {
 
   const CommBench& options_;
   DeviceWorld devices_;
-  std::unique_ptr<Group> everyone_;  // the same ranks, for values on the host
+  std::unique_ptr<Group> everyone_;  // all ranks of `group_`, for values on the host
   std::unique_ptr<Group> group_;
   Stream stream_;
   WorkClock clock_;

@@ -14,7 +14,7 @@ namespace trainctl {
 
 struct CollectiveSpeed {
   std::string operation;      // "all_reduce"; "send_receive": messages around the ring
-  std::int64_t bytes = 0;     // of the whole tensor: a gather's result, a reduce-scatter's input
+  std::int64_t bytes = 0;     // whole tensor: a gather's result, a reduce-scatter's input
   double seconds = 0;         // time of one call, the mean of all on the slowest rank
   double algorithm_rate = 0;  // bytes per second
   double bus_rate = 0;        // algorithm_rate * bus_factor()

@@ -108,8 +108,8 @@ struct WatchOptions {
   double deadline_seconds = 300;
   int world_size = 1;
   std::string host;
-  int first_rank = 0;                   // of this process, whose ranks follow each other
-  std::vector<Activity*> activities{};  // of these ranks
+  int first_rank = 0;                   // first rank of this process; its ranks are consecutive
+  std::vector<Activity*> activities{};  // one for each rank of this process
   Activity::DescribeRank describe_rank{};
   std::function<std::string()> remarks{};  // text added to each line; may be empty
   /// Returns a rank whose process has ended, or `none`; called often each second. May be empty.

@@ -14,7 +14,7 @@ namespace trainctl {
 /// One call of a group on tensors of a device. Members that the operation does not use are empty.
 struct WireCall {
   GroupOperation operation;
-  Tensor from{}, to{};  // the same tensor for all_reduce and broadcast
+  Tensor from{}, to{};  // equal for all_reduce and broadcast
   int peer = 0;         // root of a broadcast, other end of a message
   std::span<const std::int64_t> send_counts{}, receive_counts{};  // elements
 };

@@ -42,7 +42,7 @@ struct DataConfig {
   // token that ends documents; default: the tokenizer's, or the file's boundaries of documents
   std::optional<std::int64_t> eod_token;
   ChangedData changed = "refuse";  // whether sources may differ from the checkpoint's
-  std::string cache_dir;           // of tokenised text; default: the user's cache folder
+  std::string cache_dir;           // folder for tokenised text; default: the user's cache
   std::int64_t prefetch = 2;       // batches prepared ahead
   bool operator==(const DataConfig&) const = default;
 };

@@ -21,7 +21,7 @@ struct RopeScalingConfig {       // RoPE for contexts longer than the original
   double high_freq_factor = 4.0;
   std::int64_t original_max_position_embeddings = 8192;
   std::optional<double> attention_factor;  // factor of cos and sin; default: the type's formula
-  double beta_fast = 32.0;                 // these six, down to alpha: only for yarn
+  double beta_fast = 32.0;                 // this and the next five keys are only for yarn
   double beta_slow = 1.0;
   double mscale = 0.0;
   double mscale_all_dim = 0.0;

@@ -84,7 +84,7 @@ struct HuggingFaceFamily {
   struct Sizes {
     std::int64_t vocab_size, hidden_size, intermediate_size;
     std::int64_t num_hidden_layers, num_attention_heads;
-    std::int64_t num_key_value_heads;  // as num_attention_heads if 0
+    std::int64_t num_key_value_heads;  // 0 = num_attention_heads
     std::int64_t max_position_embeddings;
   } sizes;
   double rms_norm_eps = 1e-6;

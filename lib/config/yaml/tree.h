@@ -50,12 +50,12 @@ struct YamlEntry {
 struct YamlNode {
   enum class Kind : std::uint8_t { null, scalar, sequence, map };
   Kind kind = Kind::null;
-  bool quoted = false;   // in quotes or a block scalar: always a string
+  bool quoted = false;   // written in quotes or as a block scalar: always a string
   bool expands = false;  // plain or double-quoted: ${NAME} is replaced in it
   int overrides = -1;    // index into YamlTree::override_tags: it replaces an included value
   std::string scalar;
   Span span;
-  std::vector<YamlEntry> entries;  // of a map, in the order of the text, with unique keys
+  std::vector<YamlEntry> entries;  // entries of a map in the order of the text; unique keys
   std::vector<int> items;          // nodes of a sequence
 };
 

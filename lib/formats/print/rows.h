@@ -40,7 +40,7 @@ inline constexpr double gibibyte = 1024.0 * 1024 * 1024;  // bytes
 /// Whether a rank's memory fits into a given limit; without a limit, the usual size that it needs.
 struct MemoryFit {
   double gibibytes = 0;
-  std::string source;     // such as "--memory-limit"; empty: no limit, but the least usual size
+  std::string source;     // source of the limit, such as "--memory-limit"; "" without a limit
   std::int64_t free = 0;  // bytes of the limit that the fullest rank leaves; negative if too few
   bool fits() const { return free >= 0; }
 };

@@ -355,7 +355,7 @@ RecomputeTable recompute_table(const PrintInput& input) {
       compare_forms(plan, table.stage, move_config(*input.config), input.config->cluster);
   if (costs.empty()) return table;
   const bool mixed = costs.front().experts != costs.back().experts;
-  const RecomputeCost* most = &costs.front();  // of the same kind of layers
+  const RecomputeCost* most = &costs.front();  // first form of this kind of layers
   for (const RecomputeCost& cost : costs) {
     if (cost.experts != most->experts) most = &cost;
     const std::string kind = !mixed ? "" : cost.experts ? ", experts" : ", dense";

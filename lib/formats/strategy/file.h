@@ -24,7 +24,7 @@ struct ParamPlacement {
   std::vector<std::int64_t> tensor_shape;  // shape of a part; empty if unknown (as in protobuf)
   std::int64_t field = 0;
   std::int64_t shard_step = 0;  // opt_weight_shard_step: ranks of the stage between members
-  std::int64_t shard_size = 0;  // opt_weight_shard_size: members; -1: all replicas, 0: no sharding
+  std::int64_t shard_size = 0;  // opt_weight_shard_size: members; all replicas if -1, none if 0
   std::vector<std::int64_t> param_split_shape;  // uneven rows; read and kept, but not created here
   std::vector<std::int64_t> indices_offset;
   bool operator==(const ParamPlacement&) const = default;

@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(2 * tile_rows_of<T, dim>)
     query += tile;
     find();
     wait_for_copies<0>();
-    __syncthreads();  // these queries have arrived, and products of the last ones are done
+    __syncthreads();  // the queries have arrived; products of earlier ones are done
     if (stages > 1 && head < last_head) bring_queries((stage + 1) % stages);
     Scores scores = multiply_rows<T, tile, dim>(k, q);
     Scores gradients = multiply_rows<T, tile, dim>(v, d_out);

@@ -30,7 +30,7 @@ struct Rows {
   float* row_sum;
   float* target;
   const float* weight;     // null in the first pass
-  const StepState* state;  // the same
+  const StepState* state;  // null in the first pass
   LogitForm form;
 };
 

@@ -477,7 +477,7 @@ class DevicePrices : public StagePrices {
         waits / 2 + keys.input + early;
     times.layer.weight = std::max(0.0, slower_ * price.products.weight - early);
     if (!plan_.model.kind(unit - 1).experts) return;
-    constexpr double ways = 4;  // to experts and back, in F and in B
+    constexpr double ways = 4;  // transfers: to experts and back, in F and in B
     times.exchanged = wire.rows / all / ways;
     times.experts = expert_work(unit, true);
   }

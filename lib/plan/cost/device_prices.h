@@ -42,7 +42,7 @@ struct PlayedStep {
 /// overlap, and costs that grow with the number of hosts. The rows of `plan` must be valid.
 PlayedStep play_step(const Plan& plan, const Machine& machine, const StagePricesList& prices);
 
-/// The time of a play_step(), with its meaning for a run of `steps` steps; unknown number if 0.
+/// The time of a step by play_step(), and its meaning for a run of `steps` steps (unknown if 0).
 TimeEstimate estimate_time(const Plan& plan, const Machine& machine,
                            const CheckpointConfig& checkpoint, const ClusterConfig& cluster,
                            std::int64_t steps);

@@ -86,7 +86,7 @@ class FormSavings {
   /// The least seconds that save `over` bytes, if one step may be taken partly. Infinite if all
   /// steps together save less.
   double seconds(std::int64_t over) const;
-  std::int64_t bytes() const { return sums_.empty() ? 0 : sums_.back().bytes; }  // of all steps
+  std::int64_t bytes() const { return sums_.empty() ? 0 : sums_.back().bytes; }  // total
   const std::vector<Step>& steps() const { return steps_; }
 
  private:

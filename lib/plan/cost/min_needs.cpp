@@ -56,7 +56,7 @@ class StageNeeds {
 
   /// The forms that need no more than some bytes once.
   struct Choices {
-    std::int64_t bytes = 0;  // of a rank where nothing is saved
+    std::int64_t bytes = 0;  // bytes of a rank if nothing is saved
     FormSavings savings{};
   };
   void add_choices() {
@@ -113,7 +113,7 @@ class StageNeeds {
   const StagePrices& prices_;
   std::vector<int> blocks_;
   FullestMoment moment_{};
-  std::vector<Choices> choices_{};  // by what they need once; empty: not asked yet
+  std::vector<Choices> choices_{};  // by the bytes that a form needs once; empty until used
 };
 
 /// When the first B of a stage begins in a simulation, and the work from then on [seconds].
@@ -140,7 +140,7 @@ struct WayBack {
   bool in_turns = false;         // F and B end a step in turns, W with B
   std::vector<double> messages;  // seconds until a stage has the first gradient of the next one
   std::vector<double> first;     // seconds of its passes with that
-  std::vector<double> last;      // seconds of the last micro-batch: its message and its passes
+  std::vector<double> last;      // seconds of the last gradient's message and passes
 };
 
 WayBack way_back(const Plan& draft, const Config& config, const SimulationInput& input) {
@@ -254,8 +254,8 @@ class DraftNeeds {
   const Config& config_;
   const Machine& machine_;
   StagePricesList prices_;
-  std::vector<std::int64_t> bytes_{};                // of each stage, in the forms of the draft
-  std::vector<std::optional<StageNeeds>> stages_{};  // those that need more than a limit
+  std::vector<std::int64_t> bytes_{};                // bytes of each stage with the draft's forms
+  std::vector<std::optional<StageNeeds>> stages_{};  // the stages above a limit
   std::optional<PlayedStep> step_{};
   std::vector<Backward> backwards_{};
   WayBack way_{};

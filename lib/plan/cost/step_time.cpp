@@ -85,7 +85,7 @@ int first_block(const StagePlan& stage, const Plan& plan) {
 /// Seconds of a block's exchanges with one micro-batch, without a ring of keys.
 struct BlockWire {
   double waits = 0;  // waiting for collectives, less the time that overlaps with products
-  double rows = 0;   // rows sent to experts of other ranks and back, with overlapped time
+  double rows = 0;   // exchange of rows with experts of other ranks, with overlapped time
 };
 
 /// Seconds of the calls of block `unit` in these passes.
@@ -171,7 +171,7 @@ class UnitCosts {
     times.layer.input = product + early + 2 * attention + 3 * kept + each_way + ring.input;
     times.layer.weight = product - early + memory(2 * gradient_bytes(rows_, unit));
     if (!plan_.model.kind(unit - 1).experts) return;
-    constexpr double ways = 4;  // to experts and back, in F and in B
+    constexpr double ways = 4;  // transfers: to experts and back, in F and in B
     times.exchanged = wire.rows / ways;
     times.experts = expert_products(plan_, unit, true, rates_);
   }

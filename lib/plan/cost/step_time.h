@@ -16,7 +16,7 @@
 
 namespace trainctl {
 
-struct Rates {                  // of one rank while all ranks are busy
+struct Rates {                  // rates of one rank while all ranks work
   double matmul_flops = 0;      // FLOP/s of products in the compute type
   double memory_bandwidth = 0;  // bytes/s, read and written
   double latency = 0;           // seconds per message
@@ -40,7 +40,7 @@ struct PassSeconds {
   double total() const { return forward + input + weight; }
 };
 
-/// Seconds of the passes of one micro-batch through one unit; `layer`: through each such block.
+/// Seconds of the passes of one micro-batch through one unit of the model; `layer`: a block.
 struct UnitTimes {
   PassSeconds embedding, layer, head;
   // For a block with experts: one of the four transfers of rows in F and B, and the experts'

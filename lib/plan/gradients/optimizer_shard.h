@@ -19,7 +19,7 @@ enum class ShardKind : std::uint8_t {
   bucket,  // the part of the parameter in the rank's slice of the bucket
 };
 
-struct OptimizerShard {  // of one parameter
+struct OptimizerShard {  // optimizer state of one parameter
   ShardKind kind = ShardKind::whole;
   std::int64_t ranks = 1;     // number of ranks that share a copy of the state
   std::int64_t mirrors = 1;   // number of copies, over which gradients are summed

@@ -60,7 +60,7 @@ struct LayerForm {
   AttentionForm attention{};
   std::int64_t ffn = 0;                 // width of an MLP
   bool gated = false;                   // act(gate) * up instead of act(up)
-  std::optional<ExpertsForm> routed{};  // none: an MLP
+  std::optional<ExpertsForm> routed{};  // the layer is an MLP if unset
 
   bool has_experts() const { return routed.has_value(); }
   const ExpertsForm& experts() const { return *routed; }

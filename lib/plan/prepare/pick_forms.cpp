@@ -221,7 +221,7 @@ class Scope {
   Options options_;
   std::int64_t works_;
   std::vector<std::size_t> like_;
-  std::vector<std::vector<FormPoint>> hulls_;  // of blocks that stand for others of equal cost
+  std::vector<std::vector<FormPoint>> hulls_;  // for blocks that represent equal ones
   std::vector<Before> before_;                 // by number of blocks
 };
 

@@ -25,7 +25,7 @@ struct ScheduleInput {  // input for the schedule of one stage
   std::vector<UnitRange> units;  // units by chunk
   MessageRules messages{};
   ChunkRoute route = ChunkRoute::round_robin;
-  StageForms forms{};  // which units have an R before B
+  StageForms forms{};  // units with an R before B
   Deferral deferral{};
   bool late_weights = false;  // W comes after the message with the input gradient of its B
   // By unit, whether passes run in legs (Action::leg) between other passes; empty if none does.

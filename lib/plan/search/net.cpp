@@ -9,7 +9,7 @@ namespace trainctl {
 
 namespace {
 
-constexpr int no_product = -2;  // no product of the net: a sum, scores
+constexpr int no_product = -2;  // another vertex: a sum, scores
 
 /// A vertex of the walk; `inputs` are indices of vertices.
 struct Vertex {

@@ -177,7 +177,7 @@ struct Constant {
   std::string file;   // such as "h100", shared by its devices, "nemo", or "shared" by all software
   std::string key;    // key in the file, such as "overhead"
   double start = 0;   // start of the fit
-  double spread = 0;  // as in fit()
+  double spread = 0;  // argument `spread` of fit()
   double most = 0;    // upper bound of the value
   /// The place of its value in a machine; nullptr if the machine does not use the constant.
   std::function<double*(Machine&, const ClusterConfig&)> place;

@@ -17,8 +17,8 @@ inline constexpr const char* out_of_memory = "memory";
 struct StrategyNeeds {
   std::string code, message;  // why the layout is refused; empty if it is not
   std::int64_t lacking = 0;   // bytes over the limit
-  double seconds = 0;         // of a step; for a draft, a lower bound
-  std::int64_t bytes = 0;     // of the fullest rank; for a draft, in its own forms of recomputation
+  double seconds = 0;         // seconds of a step; for a draft, a lower bound
+  std::int64_t bytes = 0;     // bytes of the fullest rank; for a draft, with its own forms
   bool repeats = false;       // for a draft: some activations must be recomputed
   int stage = -1;             // fullest stage; of a draft without enough memory, the failing one
 };

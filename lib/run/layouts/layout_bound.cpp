@@ -220,8 +220,8 @@ std::vector<std::int64_t> most_kept(PipelineScheduler scheduler, const ScheduleI
   return most;
 }
 
-/// As most_kept() for any number of micro-batches. If there are many, schedules with two and four
-/// times as many micro-batches as stages show whether all of them are kept or a constant number.
+/// As most_kept() for any number of micro-batches. If it is large, schedules whose micro-batches
+/// are two and four times the stages show whether all of these are kept or a constant number.
 std::vector<std::int64_t> most_kept_of(PipelineScheduler scheduler, ScheduleInput input,
                                        std::int64_t microbatches) {
   const std::int64_t some = 2 * std::int64_t{input.stages};

@@ -20,7 +20,7 @@ struct RunStrategy {
   int optimizer_level = 0;  // level of the parallel optimizer; 0 if it is off
   // Whether embedding and loss count as one layer each when layers are divided among stages.
   bool counts_embedding = false, counts_loss = false;
-  std::int64_t first_layers = 0, last_layers = 0;  // of these stages; if 0, as other stages
+  std::int64_t first_layers = 0, last_layers = 0;  // layers there; as other stages if 0
   PipelineScheduler scheduler = PipelineScheduler::one_f_one_b;
   CpCommType cp_comm_type = CpCommType::p2p;  // one type for all layers
   std::int64_t cp_heads = 1;                  // ranks that exchange heads with cp_comm_type a2a+p2p
@@ -59,9 +59,9 @@ std::string searched_text(const FreeKeys& free);
 struct StrategyAxis {
   std::string_view key;                 // name in decisions and JSON
   std::string_view label;               // text before the word of a layout; may be empty
-  std::vector<std::string_view> paths;  // any of these in the file or the options fixes the axis
+  std::vector<std::string_view> paths;  // keys of the file or options, each of which fixes the axis
   bool FreeKeys::*free;                 // member that tells whether the axis is searched
-  std::int64_t max_ranks;               // in searches of more ranks, the default word is kept
+  std::int64_t max_ranks;               // with more ranks, the default word is kept
   /// Whether several words apply to a layout of these sizes.
   bool (*applies)(const RunStrategy& layout);
   /// The layout with each word that its sizes allow, the default first.
@@ -76,7 +76,7 @@ std::span<const StrategyAxis> layout_axes();
 /// ranks, even if the file does not give them: another value may be faster. In the order of the
 /// schema, axes last.
 std::vector<std::string_view> unsearched_keys(std::int64_t world = 1);
-/// These keys as text: "parallel.rank_order, offload".
+/// The unsearched_keys() as text: "parallel.rank_order, offload".
 std::string unsearched_text(std::int64_t world = 1);
 
 /// The most ranks with which a search chooses the key of this word.

@@ -38,7 +38,7 @@ struct FoundStrategy {
   double seconds = 0;      // per step
   std::int64_t bytes = 0;  // per rank, on its device
   double bound = 0;        // lower bound of its seconds before it was planned
-  // GiB within which its recomputation was chosen; 0: the limit of the search.
+  // The limit within which its recomputation was chosen [GiB]; that of the search if 0.
   double memory_limit = 0;
   /// Mean over the stages; only for the best layout and those compared with it.
   std::optional<Ledger> ledger{};
@@ -69,7 +69,7 @@ struct RefusedStrategies {
 struct PartOfMemory {
   double limit = 0;             // GiB
   bool fits = false;            // whether some layout fits
-  double seconds = 0, gap = 0;  // of the best layout, and the proven gap
+  double seconds = 0, gap = 0;  // seconds of the best layout; proven gap
   bool ended_early = false;     // stopped by the limits on drafts and plans
 };
 
@@ -87,13 +87,13 @@ struct SearchedStrategies {
   std::size_t plays = 0;             // drafted layouts
   std::size_t opened = 0;            // planned layouts, with recompute.select auto if necessary
   std::size_t left = 0;              // number of layouts neither planned nor refused
-  double gap = 0;                    // proven gap; 0: no layout is faster
-  double least = 0;                  // seconds that no layout that fits is below
+  double gap = 0;                    // proven gap; if 0, no layout is faster
+  double least = 0;                  // lower bound of the seconds of any layout that fits
   std::vector<FoundStrategy> found;  // layouts that fit, the fastest first
   /// Layouts that no other beats in both seconds and bytes, among `found` and the best within seven
   /// eighths of the limit, six eighths, and so on.
   std::vector<FoundStrategy> frontier;
-  std::vector<PartOfMemory> parts;  // from seven eighths of the limit down to one
+  std::vector<PartOfMemory> parts;  // one per eighth of the limit, from seven down to one
   std::optional<EmptySpace> empty{};
   std::map<std::string, RefusedStrategies> refused;  // by the code of the error
   std::vector<StrategyOutcome> outcomes;             // for all layouts of the space

@@ -79,7 +79,7 @@ std::string tokenizer_in(const std::filesystem::path& directory) {
 
 namespace {
 
-constexpr std::int64_t gpt2_end_of_text = 50256;  // of GPT-2, whose tokens llm.c's files use
+constexpr std::int64_t gpt2_end_of_text = 50256;  // token of GPT-2, used by llm.c
 
 struct Source {
   ModelShape model;

@@ -191,7 +191,7 @@ int startable_threads(int wanted) {
   std::mutex together;
   std::vector<std::thread> threads;
   {
-    const std::lock_guard lock(together);  // the threads wait for it: all exist at once
+    const std::lock_guard lock(together);  // all threads exist at once, waiting for the lock
     try {
       for (int i = 0; i < wanted; ++i) {
         threads.emplace_back([&together] { const std::lock_guard last(together); });

@@ -25,7 +25,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t max_points = 1000;
-constexpr std::size_t max_columns = 160;  // in a map of the experts' loads
+constexpr std::size_t max_columns = 160;  // columns in a map of the experts' loads
 constexpr std::size_t max_cells = 40'000;
 constexpr int digits = 5;  // significant digits of a point; more cannot be seen
 

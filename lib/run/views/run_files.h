@@ -29,7 +29,7 @@ struct RunFiles {
   std::int64_t skipped = 0;  // number of updates that the run skipped
   std::string end;           // such as "interrupted at step 40 (SIGTERM)", if the last line says so
   std::string mfu_source;    // the rate of which MFU is a share; empty if not told
-  double mfu_flops = 0;      // that rate for all ranks [FLOP/s]
+  double mfu_flops = 0;      // the rate behind MFU, for all ranks [FLOP/s]
   std::int64_t steps = 0;    // train.steps; 0 if config.yaml cannot be read
   std::map<std::string, std::string> config;  // every value of config.yaml, by its path
   std::string measured;                       // text of measured.json; empty if there is none

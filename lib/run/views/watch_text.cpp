@@ -110,7 +110,7 @@ std::string head_line(const RunFiles& run, const WatchSpace& space, double now) 
   const std::string name = run.directory.string();
   const auto room = static_cast<std::size_t>(std::max(8, space.width));
   const std::string shown =
-      name.size() + 2 + state.text.size() <= room ? name : run.name();  // they do not fit together
+      name.size() + 2 + state.text.size() <= room ? name : run.name();  // the path may be too long
   return shown + "  " + colored(state.text, state.kind, space.color);
 }
 

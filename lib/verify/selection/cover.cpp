@@ -84,7 +84,7 @@ class Cover {
   }
 
  private:
-  using Pair = std::pair<int, int>;  // of words' numbers, the smaller first
+  using Pair = std::pair<int, int>;  // numbers of two words, the smaller first
   static Pair pair_of(int a, int b) { return std::minmax(a, b); }
 
   const std::vector<std::vector<int>>& lists_of(const Row& row) const {
