@@ -16,11 +16,11 @@ struct EvaluateRequest {
   std::filesystem::path directory{};
   std::filesystem::path config{};
   std::vector<std::string> set_options{};  // "path=value", overrides the configuration
-  std::string data{};              // replaces data.train; if empty, the validation data
-  std::string tokenizer{};         // replaces the tokenizer of configuration or directory
-  bool averages = false;           // evaluate the average of weights in a checkpoint
-  std::int64_t max_sequences = 0;  // no limit if 0
-  int local_ranks = 0;             // if > 0, number of ranks, as threads of this process
+  std::string data{};                      // replaces data.train; if empty, the validation data
+  std::string tokenizer{};                 // replaces the tokenizer of configuration or directory
+  bool averages = false;                   // evaluate the average of weights in a checkpoint
+  std::int64_t max_sequences = 0;          // no limit if 0
+  int local_ranks = 0;                     // if > 0, number of ranks, as threads of this process
 };
 
 struct EvaluateResult {
