@@ -578,23 +578,16 @@ TEST_CASE("where nothing fits a search tells the reasons, each with the layout t
 
 TEST_CASE(
     "where nothing fits a search names the smallest number of ranks for which a layout fits") {
-  const ReadResult read = small_file({});
-  for (const std::int64_t world : {4, 8}) {
-    // The leanest layout of these ranks needs all of the limit.
-    const SearchedStrategies leanest = search_layouts(search_of(read, world, 0.001));
-    REQUIRE((leanest.empty && leanest.empty->limit));
-    const double gib = *leanest.empty->limit;
-    const SearchedStrategies searched = search_layouts(search_of(read, 2, gib));
-    INFO(print_search(searched));
-    REQUIRE(searched.found.empty());
-    REQUIRE(searched.empty);
-    CHECK(searched.empty->world == world);
-    for (const std::int64_t fewer : {2, 4}) {
-      if (fewer < world) CHECK(best_of(search_of(read, fewer, gib)).found.empty());
-    }
-    CHECK(print_search(searched).find("a layout fits with --world-size " + std::to_string(world)) !=
-          std::string::npos);
-  }
+  // The states of this model fill most of the memory, so more ranks need less of it each.
+  const ReadResult read = small_file({"model.hidden_size=1024", "model.num_layers=2"});
+  const SearchedStrategies leanest = search_layouts(search_of(read, 4, 0.001));
+  REQUIRE((leanest.empty && leanest.empty->limit));
+  const SearchedStrategies searched = search_layouts(search_of(read, 2, *leanest.empty->limit));
+  INFO(print_search(searched));
+  REQUIRE(searched.found.empty());
+  REQUIRE(searched.empty);
+  CHECK(searched.empty->world == 4);
+  CHECK(print_search(searched).find("a layout fits with --world-size 4") != std::string::npos);
 }
 
 TEST_CASE("in thirty spaces where nothing fits a search names what lacks, and what would fit") {
