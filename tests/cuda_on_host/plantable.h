@@ -31,7 +31,7 @@ inline constexpr const char* plantable[] = {
     "no_sums",            // products overwrite what they should be added to
     "tf32",               // products of fp32 round their operands
     "early_end",          // the host takes an event for done when 9/10 of the work before it are
-    "no_last_chunk",      // the last chunk of the head has no gradient of its logits
+    "no_last_chunk",      // the last, smaller chunk of the head leaves its logits alone
     "no_last_part",       // of a call that cuDNN computes in parts only the first is computed
 };
 

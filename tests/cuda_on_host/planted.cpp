@@ -41,7 +41,7 @@ bool planted(const char* fault) {
 bool plant_in_launch(Launch& launch) {
   if (planted("less_shared") && launch.shared_bytes > 16) launch.shared_bytes -= 16;
   if (planted("one_block_less") && launch.blocks.x > 1) --launch.blocks.x;
-  const bool of_logits = launch.name.find("::Gradient<") != std::string::npos;
+  const bool of_logits = launch.name.find("::Rows<") != std::string::npos;
   if (planted("no_last_chunk") && of_logits && is_smaller(launch)) return false;
   return !planted("no_casts") || launch.name.find("CastWork") == std::string::npos;
 }
