@@ -268,15 +268,12 @@ TEST_CASE("over MPI the first rank alone searches, and the other takes its answe
                     "parallel: {parallel_mode: auto_parallel, search_mode: dynamic_programming}\n" +
                     "cluster: {device: cpu-avx2}\n");
   const Words train = train_words(config, dir / "run", {"--stop-after", "1"});
-  const Words bench = {"bench", "step", "--config", config, "--steps", "1"};
-  for (const Words& words : {train, bench}) {
-    // The search of the second rank would find nothing.
-    const Outcome taken = on_two_ranks(words, 1);
-    INFO(taken.out << taken.err);
-    CHECK(taken.exit_code == 0);
-    const Outcome refused = on_two_ranks(words, 0);
-    INFO(refused.out << refused.err);
-    CHECK(refused.exit_code != 0);
-    CHECK(contains(refused.err, "search-space-empty"));
-  }
+  // The search of the second rank would find nothing.
+  const Outcome taken = on_two_ranks(train, 1);
+  INFO(taken.out << taken.err);
+  CHECK(taken.exit_code == 0);
+  const Outcome refused = on_two_ranks(train, 0);
+  INFO(refused.out << refused.err);
+  CHECK(refused.exit_code != 0);
+  CHECK(contains(refused.err, "search-space-empty"));
 }
