@@ -141,18 +141,19 @@ void check_freed_keys(const SearchCommand& command, std::int64_t world) {
 }
 
 /// Searches one world size. If `page` is not null, sets it to the page of the findings.
-SearchedStrategies search_world(const SearchCommand& command, const PlanRequest& request,
-                                std::string* page) {
+SearchedArrangements search_world(const SearchCommand& command, const PlanRequest& request,
+                                  std::string* page) {
   const Planned planned = plan_config(request, Purpose::plan);
   const Config& config = planned.read.config;
   check_freed_keys(command, planned.site.world_size);
-  StrategySearch search{config, planned.read.sources, planned.site, search_limit(command, config)};
+  ArrangementSearch search{config, planned.read.sources, planned.site,
+                           search_limit(command, config)};
   search.gap = command.options.gap / 100;
   search.top = static_cast<int>(command.options.top);
   search.keys = key_choice(command.options);
   search.stops = [] { return stop_signal() != 0; };
   search.tell = [](const std::string& line) { log_info(line); };
-  SearchedStrategies searched = search_layouts(search);
+  SearchedArrangements searched = search_layouts(search);
   if (page != nullptr) {
     *page = print_search_page(search, searched,
                               {.title = std::filesystem::path(request.config).stem().string(),
@@ -165,8 +166,8 @@ SearchedStrategies search_world(const SearchCommand& command, const PlanRequest&
   return searched;
 }
 
-std::vector<SearchedStrategies> search_worlds(const SearchCommand& command) {
-  std::vector<SearchedStrategies> all;
+std::vector<SearchedArrangements> search_worlds(const SearchCommand& command) {
+  std::vector<SearchedArrangements> all;
   const auto worlds = numbers_of(search_program, "--world-sizes", command.options.world_sizes, 1);
   for (const std::int64_t world : worlds) check_freed_keys(command, world);
   for (const std::int64_t world : worlds) {
@@ -179,12 +180,12 @@ std::vector<SearchedStrategies> search_worlds(const SearchCommand& command) {
 }
 
 /// Whether some search found a layout that fits.
-bool any_fits(const std::vector<SearchedStrategies>& worlds) {
+bool any_fits(const std::vector<SearchedArrangements>& worlds) {
   return std::ranges::any_of(worlds, [](const auto& one) { return !one.found.empty(); });
 }
 
 int show_worlds(const SearchCommand& command) {
-  const std::vector<SearchedStrategies> worlds = search_worlds(command);
+  const std::vector<SearchedArrangements> worlds = search_worlds(command);
   deliver(command.format == "json" ? print_worlds_json(worlds) : print_worlds(worlds),
           command.output);
   return any_fits(worlds) ? 0 : static_cast<int>(ExitCode::does_not_fit);
@@ -281,7 +282,7 @@ int show_search(const SearchCommand& command) {
   if (!command.options.world_sizes.empty()) return show_worlds(command);
   std::string page;
   const bool html = command.format == "html";
-  const SearchedStrategies searched = search_world(command, request, html ? &page : nullptr);
+  const SearchedArrangements searched = search_world(command, request, html ? &page : nullptr);
   const bool json = command.format == "json";
   deliver(html   ? page
           : json ? print_search_json(searched)

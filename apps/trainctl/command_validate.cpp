@@ -60,7 +60,7 @@ std::string summary_of(const std::string& file, const Plan& plan) {
 }
 
 /// Lines about the layout that auto_parallel found; empty if nothing was searched.
-std::string found_lines(const ChosenStrategy& layout) {
+std::string found_lines(const ChosenArrangement& layout) {
   if (!layout.report) return "";
   std::string text = "auto_parallel: " + search_line(*layout.report) + "\n";
   for (const std::string& note : layout.report->notes) text += "auto_parallel: " + note + "\n";

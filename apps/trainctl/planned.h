@@ -29,7 +29,7 @@ struct Planned {
   ReadResult read;
   Site site;
   Plan plan;                   // usable only if ok()
-  ChosenStrategy layout;       // found by auto_parallel
+  ChosenArrangement layout;    // found by auto_parallel
   bool steps_unknown = false;  // train.epochs is set and the data was not read
   bool ok() const { return !read.diagnostics.has_errors(); }
 };

@@ -35,7 +35,7 @@ ReadResult read_for_bench(const BenchRequest& request) {
   return read;
 }
 
-BenchSetup setup_of(ReadResult read, const Site& site, const StrategyRequest& layout = {}) {
+BenchSetup setup_of(ReadResult read, const Site& site, const ArrangementRequest& layout = {}) {
   BenchSetup setup;
   setup.plan = prepare(read, site, Purpose::bench, layout);
   require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));
@@ -48,8 +48,8 @@ BenchSetup setup_of_all(const BenchRequest& request, const ReadResult& read, con
                         Group& everyone) {
   const bool searches = read.config.parallel.parallel_mode == ParallelMode::auto_parallel;
   BenchSetup setup;
-  ChosenStrategy chosen;
-  StrategyRequest layout{.choice = &chosen};
+  ChosenArrangement chosen;
+  ArrangementRequest layout{.choice = &chosen};
   prepare_with_one_answer(everyone, request.config.c_str(), searches, layout,
                           [&] { setup = setup_of(read, site, layout); });
   return setup;

@@ -3,10 +3,10 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "base/json_text.h"
 #include "bench/bench.h"
 #include "comm/world.h"
 #include "config/schema/config.h"

@@ -134,7 +134,7 @@ Plan prepare_draft(const Config& config, const SourceMap& sources, const Site& s
   return draft_plan(config, site, sources, diagnostics);
 }
 
-Plan prepare(ReadResult& read, const Site& site, Purpose purpose, const StrategyRequest& layout,
+Plan prepare(ReadResult& read, const Site& site, Purpose purpose, const ArrangementRequest& layout,
              bool counts_epochs) {
   Plan plan;
   if (read.complete) {
@@ -143,7 +143,7 @@ Plan prepare(ReadResult& read, const Site& site, Purpose purpose, const Strategy
     if (rules_of(purpose).strategy_file) {
       settle_splits(read.config, read.sources, site, read.diagnostics);
     }
-    ChosenStrategy choice = choose_layout(read, site, search_layout, layout);
+    ChosenArrangement choice = choose_layout(read, site, search_layout, layout);
     if (layout.choice != nullptr) *layout.choice = std::move(choice);
     read.given = read.config;
     const auto windows = windows_of(read, purpose, counts_epochs);

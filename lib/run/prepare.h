@@ -42,7 +42,7 @@ Plan prepare_draft(const Config& config, const SourceMap& sources, const Site& s
 /// training data, and tokenises text first, as a run does. Without `counts_epochs`, the data is not
 /// read and the number of steps is unknown (train.steps stays 0).
 Plan prepare(ReadResult& read, const Site& site, Purpose purpose,
-             const StrategyRequest& layout = {}, bool counts_epochs = true);
+             const ArrangementRequest& layout = {}, bool counts_epochs = true);
 
 /// Removes the errors about missing values that `purpose` does not need.
 void forgive_missing(Purpose purpose, Diagnostics& diagnostics);

@@ -509,15 +509,15 @@ struct Prepared {
   CudnnChoice cudnn;
   Site site;
   Plan plan;
-  bool searches = false;  // whether the file asks for auto_parallel
-  ChosenStrategy layout;  // layout found by the search
+  bool searches = false;     // whether the file asks for auto_parallel
+  ChosenArrangement layout;  // layout found by the search
   bool valid = false;
 };
 
 /// Rank 0 searches for a layout if the file asks for it, and all ranks plan with its answer.
 /// Collective, since a rank may tokenise text for its plan while others have finished.
 void prepare_for_site(const TrainRequest& request, Prepared& prepared, Group& everyone) {
-  StrategyRequest layout{.again = request.search_again, .choice = &prepared.layout};
+  ArrangementRequest layout{.again = request.search_again, .choice = &prepared.layout};
   prepare_with_one_answer(everyone, request.config.c_str(), prepared.searches, layout, [&] {
     prepared.read = read_config(request.config, request.set_options);
     prepared.plan = prepare(prepared.read, prepared.site, Purpose::train, layout);
@@ -525,7 +525,7 @@ void prepare_for_site(const TrainRequest& request, Prepared& prepared, Group& ev
   });
 }
 
-void tell_search(const ChosenStrategy& layout) {
+void tell_search(const ChosenArrangement& layout) {
   if (!layout.report) return;
   const std::string from = layout.taken_from.empty() ? "" : " (from " + layout.taken_from + ")";
   log_info("auto_parallel: " + search_line(*layout.report) + from);

@@ -16,7 +16,7 @@ ParamSpec matrix(std::int64_t rows, std::int64_t columns) {
   return row;
 }
 
-/// What decides how parameters are cut.
+/// The facts that decide how parameters are cut.
 struct ShardInput {
   ParallelMode mode = ParallelMode::stand_alone;
   ParallelOptimizerConfig optimizer;

@@ -82,7 +82,8 @@ struct Planned {
   std::int64_t bytes = 0;
 };
 
-Planned planned(const StrategySearch& search, const FoundStrategy& layout, std::int64_t limit) {
+Planned planned(const ArrangementSearch& search, const FoundArrangement& layout,
+                std::int64_t limit) {
   Diagnostics found;
   const Plan plan =
       prepare(config_of(search, layout), search.sources, search.site, Purpose::plan, found);
@@ -98,8 +99,8 @@ struct Closeness {
   std::set<std::string> words{};  // of axes, that layouts had
 };
 
-void compare(StrategySearch& search, const RunStrategy& layout, double share, StrategyBound& bound,
-             Closeness& closeness) {
+void compare(ArrangementSearch& search, const RunArrangement& layout, double share,
+             ArrangementBound& bound, Closeness& closeness) {
   const auto machine = machine_of(search.config.cluster, search.site.world_size);
   constexpr std::int64_t everything = std::int64_t{1} << 50;
   const Planned whole = planned(search, {.layout = layout}, everything);
@@ -112,12 +113,12 @@ void compare(StrategySearch& search, const RunStrategy& layout, double share, St
     return;
   }
   if (!whole.fits) return;  // what only whole plans refuse
-  for (const StrategyAxis& axis : layout_axes()) {
+  for (const ArrangementAxis& axis : layout_axes()) {
     if (axis.applies(layout)) closeness.words.insert(axis.word(layout));
   }
   CHECK(bound.seconds(layout) <= whole.seconds * (1 + 1e-9));
   CHECK(bound.state_bytes(layout) <= whole.bytes);
-  const StrategyBound::Closer closer = bound.closer(layout, everything);
+  const ArrangementBound::Closer closer = bound.closer(layout, everything);
   CHECK(closer.seconds <= whole.seconds * (1 + 1e-9));
   CHECK(closer.bytes <= whole.bytes);
   const LeastNeeds least = min_needs(draft, config, *machine, everything);
@@ -130,7 +131,7 @@ void compare(StrategySearch& search, const RunStrategy& layout, double share, St
   const LeastNeeds within = min_needs(draft, config, *machine, limit);
   const Planned picked = planned(search, {.layout = layout, .repeats = true}, limit);
   if (!picked.fits) return;
-  const StrategyBound::Closer part = bound.closer(layout, limit);
+  const ArrangementBound::Closer part = bound.closer(layout, limit);
   CHECK(part.bytes <= limit);
   CHECK(part.seconds <= picked.seconds * (1 + 1e-9));
   CHECK(within.lacking == 0);
@@ -148,13 +149,13 @@ void compare(StrategySearch& search, const RunStrategy& layout, double share, St
 /// Some layouts of a file on 16 ranks.
 void compare_some(const ReadResult& read, std::size_t drawn, std::mt19937& random,
                   Closeness& closeness) {
-  StrategySearch search{read.config, read.sources, {}, 1};
+  ArrangementSearch search{read.config, read.sources, {}, 1};
   search.site.world_size = 16;
   search.site.ranks_per_host = 8;
   const FreeKeys free = free_keys(read.config, read.sources);
   const auto machine = machine_of(read.config.cluster, search.site.world_size);
-  StrategyBound bound(search, free, *machine);
-  std::vector<RunStrategy> space = layouts_of(read.config, free, search.site.world_size);
+  ArrangementBound bound(search, free, *machine);
+  std::vector<RunArrangement> space = layouts_of(read.config, free, search.site.world_size);
   std::ranges::shuffle(space, random);
   for (std::size_t i = 0; i < std::min(drawn, space.size()); ++i) {
     const double share = std::uniform_real_distribution(0.5, 1.0)(random);
@@ -191,12 +192,12 @@ TEST_CASE("no bound is above what a plan needs whose attention is faster than it
 
 TEST_CASE("a stage that must repeat is bounded by its own forms") {
   const ReadResult read = bounded_file(bounded_files[0]);
-  StrategySearch search{read.config, read.sources, {}, 1};
+  ArrangementSearch search{read.config, read.sources, {}, 1};
   search.site.world_size = search.site.ranks_per_host = 8;
   const auto machine = machine_of(read.config.cluster, search.site.world_size);
   for (const auto& [first, last] : {std::pair(6, 2), std::pair(2, 6)}) {
     INFO("first " << first << " last " << last);
-    const RunStrategy layout{
+    const RunArrangement layout{
         .stages = 2, .micro_batch_size = 4, .first_layers = first, .last_layers = last};
     const Config config = config_of(search, {.layout = layout});
     Config repeating = config;

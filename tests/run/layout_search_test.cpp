@@ -33,25 +33,25 @@ ReadResult small_file(const std::vector<std::string>& sets) {
   return read;
 }
 
-StrategySearch search_of(const ReadResult& read, std::int64_t ranks, double gib) {
-  StrategySearch search{read.config, read.sources, {}, gib};
+ArrangementSearch search_of(const ReadResult& read, std::int64_t ranks, double gib) {
+  ArrangementSearch search{read.config, read.sources, {}, gib};
   search.site.world_size = search.site.ranks_per_host = ranks;
   search.gap = 0;
   return search;
 }
 
 /// The search alone, without the comparisons with the best.
-SearchedStrategies best_of(const StrategySearch& search) {
+SearchedArrangements best_of(const ArrangementSearch& search) {
   const auto machine = machine_of(search.config.cluster, search.site.world_size);
-  KnownStrategies known(search, *machine);
+  KnownArrangements known(search, *machine);
   return search_once(search, known);
 }
 
 /// The least seconds of all layouts that fit, each with and without repeats.
-double min_of_all(const StrategySearch& search) {
+double min_of_all(const ArrangementSearch& search) {
   double least = 1e30;
   const FreeKeys free = free_keys(search.config, search.sources);
-  for (const RunStrategy& layout : layouts_of(search.config, free, search.site.world_size)) {
+  for (const RunArrangement& layout : layouts_of(search.config, free, search.site.world_size)) {
     for (const bool repeats : {false, true}) {
       Diagnostics found;
       const Config config = config_of(search, {.layout = layout, .repeats = repeats});
@@ -87,13 +87,13 @@ TEST_CASE("a search finds the least of all layouts, from below") {
     spaces.push_back({part, 8, 0.066});
   }
   for (const Space& space : spaces) {
-    const StrategySearch search = search_of(space.read, space.ranks, space.gib);
-    const SearchedStrategies searched = best_of(search);
+    const ArrangementSearch search = search_of(space.read, space.ranks, space.gib);
+    const SearchedArrangements searched = best_of(search);
     INFO(print_search(searched));
     REQUIRE_FALSE(searched.found.empty());
     CHECK(searched.gap == 0);
     CHECK(searched.found.front().seconds == min_of_all(search));
-    for (const FoundStrategy& one : searched.found) {
+    for (const FoundArrangement& one : searched.found) {
       CHECK(one.bound <= one.seconds * (1 + 1e-12));
       CHECK(static_cast<double>(one.bytes) <= space.gib * (1 << 30));
       if (&space.read == &part) CHECK(one.layout.tensor_parallel == 2);
@@ -106,11 +106,11 @@ namespace {
 /// The words that an axis has in the layouts of `ranks` ranks to which it applies.
 std::set<std::string> axis_words(std::string_view key, const ReadResult& read, std::int64_t ranks) {
   const auto axes = layout_axes();
-  const auto axis = std::ranges::find(axes, key, &StrategyAxis::key);
+  const auto axis = std::ranges::find(axes, key, &ArrangementAxis::key);
   REQUIRE(axis != axes.end());
   std::set<std::string> words;
   const FreeKeys free = free_keys(read.config, read.sources);
-  for (const RunStrategy& one : layouts_of(read.config, free, ranks)) {
+  for (const RunArrangement& one : layouts_of(read.config, free, ranks)) {
     if (axis->applies(one)) words.insert(axis->word(one));
   }
   return words;
@@ -157,7 +157,7 @@ TEST_CASE("words are searched where the file gives none and the sizes allow them
         Words{"on"});
 
   // Each word is a key of the configuration, and the text of the layout has it.
-  RunStrategy layout{.tensor_parallel = 2, .context_parallel = 4, .stages = 2, .chunks = 2};
+  RunArrangement layout{.tensor_parallel = 2, .context_parallel = 4, .stages = 2, .chunks = 2};
   layout.scheduler = PipelineScheduler::zb_v;
   layout.cp_comm_type = CpCommType::a2a_p2p;
   layout.cp_heads = 2;
@@ -177,13 +177,13 @@ TEST_CASE("the space leaves out no layout whose micro-batches make groups") {
   const ReadResult read =
       small_file({"model.num_layers=8", "train.global_batch_size=24", "parallel.pipeline_stages=4",
                   "parallel.virtual_pipeline_stages=2"});
-  const StrategySearch search = search_of(read, 4, 1);
+  const ArrangementSearch search = search_of(read, 4, 1);
   const FreeKeys free = free_keys(search);
-  const std::vector<RunStrategy> space = layouts_of(read.config, free, 4);
+  const std::vector<RunArrangement> space = layouts_of(read.config, free, 4);
   int refused = 0;
   for (const ScheduleTraits& traits : schedules) {
     for (const std::int64_t size : {1, 2, 3, 4, 6, 8}) {
-      RunStrategy layout{.stages = 4, .chunks = 2, .micro_batch_size = size};
+      RunArrangement layout{.stages = 4, .chunks = 2, .micro_batch_size = size};
       layout.scheduler = traits.value;
       Diagnostics found;
       prepare_draft(config_of(search, {.layout = layout}), search.sources, search.site, found);
@@ -210,12 +210,13 @@ TEST_CASE("a search over words finds the least of all layouts") {
               4}}) {
     space.sets.insert(space.sets.end(), quick.begin(), quick.end());
     const ReadResult read = small_file(space.sets);
-    const StrategySearch search = search_of(read, space.ranks, 1);
-    const SearchedStrategies searched = best_of(search);
+    const ArrangementSearch search = search_of(read, space.ranks, 1);
+    const SearchedArrangements searched = best_of(search);
     INFO(print_search(searched));
     REQUIRE_FALSE(searched.found.empty());
     CHECK(searched.found.front().seconds == min_of_all(search));
-    for (const FoundStrategy& one : searched.found) CHECK(one.bound <= one.seconds * (1 + 1e-12));
+    for (const FoundArrangement& one : searched.found)
+      CHECK(one.bound <= one.seconds * (1 + 1e-12));
   }
 }
 
@@ -225,24 +226,24 @@ TEST_CASE("a freed key is searched although it is given, and a fixed one keeps i
                   "recompute.select=full", "parallel.pipeline_stages=2",
                   "parallel.pipeline.first_stage_layers=1", "parallel.pipeline.last_stage_layers=3",
                   "parallel.parallel_optimizer.enable=true"});
-  StrategySearch freed = search_of(given, 4, 1);
+  ArrangementSearch freed = search_of(given, 4, 1);
   for (const SearchedKey& key : searched_keys()) {
     if (key.word != "expert_parallel") freed.keys.freed.emplace_back(key.word);
   }
   const ReadResult nothing = small_file({});
-  const StrategySearch free = search_of(nothing, 4, 1);
-  const SearchedStrategies searched = search_layouts(freed);
+  const ArrangementSearch free = search_of(nothing, 4, 1);
+  const SearchedArrangements searched = search_layouts(freed);
   CHECK(print_search_json(searched) == print_search_json(search_layouts(free)));
   REQUIRE_FALSE(searched.found.empty());
   CHECK((config_of(freed, searched.found.front()) == config_of(free, searched.found.front())));
 
   for (const SearchedKey& key : searched_keys()) {
-    StrategySearch fixed = search_of(nothing, 4, 1);
+    ArrangementSearch fixed = search_of(nothing, 4, 1);
     fixed.keys.fixed = {std::string(key.word)};
     const FreeKeys keys = free_keys(fixed);
     CHECK_FALSE(keys.*key.free);
     const Config plain = with_layout(nothing.config, keys, {});
-    for (const RunStrategy& layout : layouts_of(nothing.config, keys, 4)) {
+    for (const RunArrangement& layout : layouts_of(nothing.config, keys, 4)) {
       const Config config = with_layout(nothing.config, keys, layout);
       Config same = config;  // as the default where the key is fixed
       if (key.word == "tensor_parallel") same.parallel.tensor_parallel = 1;
@@ -279,13 +280,13 @@ TEST_CASE("a search of many spaces finds the least of all layouts") {
   int spaces = 0;
   for (const std::vector<std::string>& sets : files) {
     const ReadResult read = small_file(sets);
-    const StrategySearch wide = search_of(read, 4, 100);
-    const SearchedStrategies all = best_of(wide);
+    const ArrangementSearch wide = search_of(read, 4, 100);
+    const SearchedArrangements all = best_of(wide);
     REQUIRE_FALSE(all.found.empty());
     const auto most = static_cast<double>(all.found.front().bytes) / (1 << 30);
     for (const double share : {1.0, 0.97, 0.92}) {
-      const StrategySearch search = search_of(read, 4, share * most);
-      const SearchedStrategies searched = best_of(search);
+      const ArrangementSearch search = search_of(read, 4, share * most);
+      const SearchedArrangements searched = best_of(search);
       const double least = min_of_all(search);
       INFO(sets.front() << " ... within " << share << "\n" << print_search(searched));
       ++spaces;
@@ -309,10 +310,10 @@ TEST_CASE("a search of Llama 1.3B on sixteen ranks plans forty layouts to find t
       "precision: {compute: bf16}\nparallel: {context_parallel: 1}\n"
       "cluster: {device: a100-sxm-40}\n",
       "t.yaml", {});
-  StrategySearch search = search_of(read, 16, 24);
+  ArrangementSearch search = search_of(read, 16, 24);
   search.site.ranks_per_host = 8;
   search.site.device = DeviceKind::cuda;
-  const SearchedStrategies searched = best_of(search);
+  const SearchedArrangements searched = best_of(search);
   INFO(print_search(searched));
   REQUIRE_FALSE(searched.found.empty());
   CHECK(searched.space >= 2000);
@@ -322,7 +323,7 @@ TEST_CASE("a search of Llama 1.3B on sixteen ranks plans forty layouts to find t
 
 TEST_CASE("threads do not change what a search finds") {
   const ReadResult read = small_file({});
-  const StrategySearch search = search_of(read, brief() ? 2 : 4, brief() ? 0.08 : 0.062);
+  const ArrangementSearch search = search_of(read, brief() ? 2 : 4, brief() ? 0.08 : 0.062);
   const std::string one = print_search_json(search_layouts(search));
   for (const int threads : {2, 4}) {
     set_thread_count(threads);
@@ -333,8 +334,8 @@ TEST_CASE("threads do not change what a search finds") {
 
 TEST_CASE("what a search tells of layouts next to the best is what its layouts take") {
   const ReadResult read = small_file({});
-  const StrategySearch search = search_of(read, 4, 0.062);
-  const SearchedStrategies searched = search_layouts(search);
+  const ArrangementSearch search = search_of(read, 4, 0.062);
+  const SearchedArrangements searched = search_layouts(search);
   CHECK(searched.outcomes.size() == searched.space);
 
   // Decisions: no layout that was planned with another value is faster.
@@ -343,7 +344,7 @@ TEST_CASE("what a search tells of layouts next to the best is what its layouts t
   for (const Decision& one : decisions) {
     INFO(one.key);
     CHECK(one.taken != one.otherwise);
-    CHECK(one.layout.state != StrategyOutcome::State::refused);
+    CHECK(one.layout.state != ArrangementOutcome::State::refused);
     CHECK(one.layout.seconds >= searched.found.front().seconds);
   }
 
@@ -351,7 +352,7 @@ TEST_CASE("what a search tells of layouts next to the best is what its layouts t
   const std::vector<Sensitivity> all = sensitivities_of(searched);
   REQUIRE(all.size() >= 3);
   CHECK(std::ranges::none_of(searched.found,
-                             [](const FoundStrategy& one) { return one.changed.empty(); }));
+                             [](const FoundArrangement& one) { return one.changed.empty(); }));
   for (const Sensitivity& one : all) {
     INFO(one.best.figure);
     const double best = searched.found.front().seconds;
@@ -404,7 +405,7 @@ TEST_CASE("what a search tells of layouts next to the best is what its layouts t
   const std::size_t last_bar = page.find("id=\"decisions\"");
   for (std::size_t at = first_bar; (at = page.find("class=\"held\"", at + 1)) < last_bar;) ++bars;
   CHECK(bars == rows);
-  for (const StrategyMap& map : maps_of(searched)) {
+  for (const ArrangementMap& map : maps_of(searched)) {
     for (const auto& row : map.cells) CHECK(row.size() == map.columns.size());
   }
 }
@@ -414,9 +415,9 @@ TEST_CASE("a link that is slower by a fifth is a level with that bandwidth") {
                                          "parallel.sequence_parallel=true",
                                          "recompute.enable=false"};
   const ReadResult read = small_file(sets);
-  StrategySearch search = search_of(read, 4, 60);
+  ArrangementSearch search = search_of(read, 4, 60);
   search.site.device = DeviceKind::cuda;
-  const SearchedStrategies searched = search_layouts(search);
+  const SearchedArrangements searched = search_layouts(search);
   REQUIRE_FALSE(searched.found.empty());
   const auto& changed = searched.found.front().changed;
   const auto link = std::ranges::find(changed, "bandwidth inside a host", &ChangedFigure::figure);
@@ -432,26 +433,26 @@ TEST_CASE("a link that is slower by a fifth is a level with that bandwidth") {
   CHECK(plan.time->step() == Approx(link->less).epsilon(1e-9));
 
   // A given recompute has one column, with its word.
-  const std::vector<StrategyMap> maps = maps_of(searched);
+  const std::vector<ArrangementMap> maps = maps_of(searched);
   CHECK(maps[1].columns == std::vector<std::string>{"none"});
 }
 
 TEST_CASE("a map says which recompute a file gives") {
   const ReadResult read =
       small_file({"recompute.enable=true", "recompute.select=full", "parallel.tensor_parallel=2"});
-  const SearchedStrategies searched = search_layouts(search_of(read, 2, 1));
+  const SearchedArrangements searched = search_layouts(search_of(read, 2, 1));
   CHECK(maps_of(searched)[1].columns == std::vector<std::string>{"full"});
 }
 
 TEST_CASE("where prices cross is where two layouts are as fast") {
   // Seconds 1 + 1 / f and 1.5 + 0.6 / f of a rate f: as fast at f = 0.8.
   const auto priced = [](double fixed, double moved) {
-    return PricedStrategy{fixed + moved,
-                          {{.figure = "rate",
-                            .unit = "bytes/s",
-                            .value = 10e9,
-                            .less = fixed + moved / less_of_figure,
-                            .more = fixed + moved / more_of_figure}}};
+    return PricedArrangement{fixed + moved,
+                             {{.figure = "rate",
+                               .unit = "bytes/s",
+                               .value = 10e9,
+                               .less = fixed + moved / less_of_figure,
+                               .more = fixed + moved / more_of_figure}}};
   };
   const std::vector<Sensitivity> all = sensitivities({priced(1, 1), priced(1.5, 0.6)});
   REQUIRE(all.size() == 1);
@@ -470,8 +471,8 @@ TEST_CASE("more memory or fewer given keys never make the best slower") {
   double before = 1e30;
   for (const double gib : {0.058, 0.062, 0.08}) {
     if (brief() && gib == 0.062) continue;
-    const SearchedStrategies best = best_of(search_of(free, 4, gib));
-    const SearchedStrategies other = best_of(search_of(given, 4, gib));
+    const SearchedArrangements best = best_of(search_of(free, 4, gib));
+    const SearchedArrangements other = best_of(search_of(given, 4, gib));
     INFO(gib);
     REQUIRE_FALSE(best.found.empty());
     CHECK(best.found.front().seconds <= before);
@@ -515,9 +516,9 @@ TEST_CASE("a search says which words it leaves as they are written") {
   // With other values of some keys, every layout has what is searched and nothing else changed.
   const ReadResult read = small_file({"parallel.pipeline.scheduler=zb-h1", "offload.enable=true",
                                       "parallel.tp_comm_overlap.enable=true"});
-  StrategySearch search = search_of(read, 4, 1);
+  ArrangementSearch search = search_of(read, 4, 1);
   const FreeKeys free = free_keys(read.config, read.sources);
-  for (const RunStrategy& layout : layouts_of(read.config, free, 4)) {
+  for (const RunArrangement& layout : layouts_of(read.config, free, 4)) {
     Config config = config_of(search, {.layout = layout, .repeats = true});
     const ParallelConfig& given = read.config.parallel;
     ParallelConfig& parallel = config.parallel;
@@ -545,11 +546,11 @@ TEST_CASE("a search says which words it leaves as they are written") {
 
 TEST_CASE("a search that is stopped says how far from the least it may be") {
   const ReadResult read = small_file({});
-  StrategySearch search = search_of(read, 4, 0.062);
-  const SearchedStrategies whole = best_of(search);
+  ArrangementSearch search = search_of(read, 4, 0.062);
+  const SearchedArrangements whole = best_of(search);
   for (int most = 1; most < 10; most += brief() ? 4 : 1) {
     search.stops = [asked = 0, most]() mutable { return ++asked > most; };
-    const SearchedStrategies searched = best_of(search);
+    const SearchedArrangements searched = best_of(search);
     CHECK(searched.plays + searched.opened <= static_cast<std::size_t>(8 * most));
     if (searched.found.empty()) {
       CHECK(searched.left > 0);
@@ -562,10 +563,10 @@ TEST_CASE("a search that is stopped says how far from the least it may be") {
 
 TEST_CASE("where nothing fits a search tells the reasons, each with the layout that came closest") {
   const ReadResult read = small_file({});
-  const SearchedStrategies searched = search_layouts(search_of(read, 2, 0.001));
+  const SearchedArrangements searched = search_layouts(search_of(read, 2, 0.001));
   CHECK(searched.found.empty());
   REQUIRE(searched.refused.contains("memory"));
-  const RefusedStrategies& refused = searched.refused.at("memory");
+  const RefusedArrangements& refused = searched.refused.at("memory");
   CHECK(refused.lacking > 0);
   CHECK(refused.message.find("MiB more than the limit") != std::string::npos);
   REQUIRE(searched.empty);
@@ -580,9 +581,9 @@ TEST_CASE(
     "where nothing fits a search names the smallest number of ranks for which a layout fits") {
   // The states of this model fill most of the memory, so more ranks need less of it each.
   const ReadResult read = small_file({"model.hidden_size=1024", "model.num_layers=2"});
-  const SearchedStrategies leanest = search_layouts(search_of(read, 4, 0.001));
+  const SearchedArrangements leanest = search_layouts(search_of(read, 4, 0.001));
   REQUIRE((leanest.empty && leanest.empty->limit));
-  const SearchedStrategies searched = search_layouts(search_of(read, 2, *leanest.empty->limit));
+  const SearchedArrangements searched = search_layouts(search_of(read, 2, *leanest.empty->limit));
   INFO(print_search(searched));
   REQUIRE(searched.found.empty());
   REQUIRE(searched.empty);
@@ -604,8 +605,8 @@ TEST_CASE("in thirty spaces where nothing fits a search names what lacks, and wh
       for (const double gib : {0.004, 0.016, 0.024}) {
         // Each file at least once; in a thorough run all thirty.
         if (!thorough() && (gib != 0.016 || ranks != (sets.size() % 2 == 0 ? 2 : 4))) continue;
-        const StrategySearch search = search_of(read, ranks, gib);
-        const SearchedStrategies searched = search_layouts(search);
+        const ArrangementSearch search = search_of(read, ranks, gib);
+        const SearchedArrangements searched = search_layouts(search);
         const std::string told = print_search(searched);
         INFO(told);
         REQUIRE(searched.found.empty());
@@ -621,12 +622,12 @@ TEST_CASE("in thirty spaces where nothing fits a search names what lacks, and wh
         if (space.limit) {
           ++limits;
           CHECK(*space.limit * (1 << 30) >= static_cast<double>(space.bytes));
-          StrategySearch wider = search_of(read, ranks, *space.limit);
+          ArrangementSearch wider = search_of(read, ranks, *space.limit);
           wider.any = true;
           CHECK_FALSE(best_of(wider).found.empty());
         }
         if (space.world) {
-          StrategySearch more = search_of(read, *space.world, gib);
+          ArrangementSearch more = search_of(read, *space.world, gib);
           more.site.ranks_per_host = std::min<std::int64_t>(8, *space.world);
           more.any = true;
           CHECK_FALSE(best_of(more).found.empty());
@@ -640,7 +641,7 @@ TEST_CASE("in thirty spaces where nothing fits a search names what lacks, and wh
 }
 
 TEST_CASE("ranks that divide nothing are told the next number of ranks that fits") {
-  const SearchedStrategies searched = search_layouts(search_of(small_file({}), 7, 1));
+  const SearchedArrangements searched = search_layouts(search_of(small_file({}), 7, 1));
   CHECK(searched.space == 0);
   REQUIRE(searched.empty);
   CHECK_FALSE(searched.empty->leanest);
@@ -650,9 +651,9 @@ TEST_CASE("ranks that divide nothing are told the next number of ranks that fits
 
 TEST_CASE("the frontier has the best within each eighth of the limit") {
   const ReadResult read = small_file({"parallel.context_parallel=1"});
-  StrategySearch search = search_of(read, 4, 0.12);
+  ArrangementSearch search = search_of(read, 4, 0.12);
   search.top = 0;
-  const SearchedStrategies searched = search_layouts(search);
+  const SearchedArrangements searched = search_layouts(search);
   REQUIRE_FALSE(searched.frontier.empty());
   CHECK(searched.frontier.front().seconds == searched.found.front().seconds);
   for (std::size_t i = 1; i < searched.frontier.size(); ++i) {
@@ -662,9 +663,9 @@ TEST_CASE("the frontier has the best within each eighth of the limit") {
   REQUIRE_FALSE(searched.parts.empty());
   CHECK(searched.parts.front().limit == Approx(0.12 * 7 / 8));
   for (const PartOfMemory& part : searched.parts) {
-    StrategySearch alone = search_of(read, 4, part.limit);
+    ArrangementSearch alone = search_of(read, 4, part.limit);
     alone.top = 0;
-    const SearchedStrategies within = best_of(alone);
+    const SearchedArrangements within = best_of(alone);
     INFO(part.limit << " GiB\n" << print_search(within));
     if (part.ended_early) {
       // The whole search within this part looks at more layouts than the one within all memory.
@@ -677,13 +678,13 @@ TEST_CASE("the frontier has the best within each eighth of the limit") {
     if (!part.fits) continue;
     REQUIRE_FALSE(within.found.empty());
     CHECK(within.found.front().seconds >= (1 - part.gap) * part.seconds * (1 - 1e-12));
-    CHECK(std::ranges::any_of(searched.frontier, [&](const FoundStrategy& one) {
+    CHECK(std::ranges::any_of(searched.frontier, [&](const FoundArrangement& one) {
       return one.seconds == part.seconds &&
              static_cast<double>(one.bytes) <= part.limit * (1 << 30);
     }));
   }
   // A layout of the frontier is planned again as it says.
-  for (const FoundStrategy& one : searched.frontier) {
+  for (const FoundArrangement& one : searched.frontier) {
     Diagnostics found;
     const Plan plan =
         prepare(config_of(search, one), search.sources, search.site, Purpose::plan, found);

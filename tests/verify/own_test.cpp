@@ -296,7 +296,7 @@ TEST_CASE("a sum that is a little wrong is named", "[threads]") {
   check_named(compare_sample(small_gpt, "dp2", sum(other_bits)), "sum of", "all_reduce");
 }
 
-TEST_CASE("a loss that bends at the size of its rounding is no wrong gradient") {
+TEST_CASE("a loss that bends at the size of its rounding has a right gradient") {
   const Options bending{"model.family=llama",
                         "model.num_layers=2",
                         "model.hidden_size=16",

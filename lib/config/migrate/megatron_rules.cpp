@@ -25,8 +25,7 @@ struct MegatronMarks {
   std::int64_t every = 0;            // the number for all layers; 0 if there is none
   std::vector<std::int64_t> list{};  // 0 or 1 for each layer, if a list is given
 };
-/// Reads such an argument; refuses other values.
-MegatronMarks read_megatron_marks(Migration& migration, const char* argument);
+MegatronMarks read_megatron_marks(Migration& m, const char* argument);  // refuses other values
 
 constexpr Default expert_defaults[] = {{"moe.router_topk", "2"}};
 

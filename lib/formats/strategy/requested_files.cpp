@@ -407,7 +407,7 @@ void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnos
 }
 
 std::optional<SearchReport> settle_search(Config& config, SourceMap& sources, const Site& site,
-                                          const StrategySearcher& search,
+                                          const ArrangementSearcher& search,
                                           Diagnostics& diagnostics) {
   Check check(sources, diagnostics);
   const Facts facts(config, site);

@@ -44,7 +44,8 @@ void settle_splits(Config& config, SourceMap& sources, const Site& site, Diagnos
 /// With auto_parallel, replaces the keys found by the search (plan/search/search.h), which gets the
 /// splits of load_file. nullopt in other modes, or after an error was reported.
 std::optional<SearchReport> settle_search(Config& config, SourceMap& sources, const Site& site,
-                                          const StrategySearcher& search, Diagnostics& diagnostics);
+                                          const ArrangementSearcher& search,
+                                          Diagnostics& diagnostics);
 
 /// Reads load_file, if it is set, and compares it with the plan. Reports "strategy-file" for an
 /// unreadable file, and the findings of compare_layouts.

@@ -32,9 +32,9 @@ const char* key_of(SearchOperator which) {
   return "head";
 }
 
-class StrategySearch {
+class ArrangementSearch {
  public:
-  StrategySearch(const SearchInput& input, Check& check)
+  ArrangementSearch(const SearchInput& input, Check& check)
       : input_(input),
         config_(as_semi_auto(input.config)),
         facts_(config_, input.site),
@@ -255,7 +255,7 @@ bool sizes_divide(const SearchInput& input, const Mesh& mesh) {
 }
 
 std::optional<SearchReport> search_by_rule(const SearchInput& input, Check& check) {
-  return StrategySearch(input, check).run();
+  return ArrangementSearch(input, check).run();
 }
 
 void take_answer(const SearchReport& report, Config& config, SourceMap& sources) {

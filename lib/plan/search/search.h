@@ -78,7 +78,7 @@ std::optional<SearchReport> search_by_rule(const SearchInput& input, Check& chec
 
 /// A search in any mode: search_by_rule() or, for dynamic_programming, search_by_seconds() in
 /// plan/prepare/search_by_seconds.h.
-using StrategySearcher = std::function<std::optional<SearchReport>(const SearchInput&, Check&)>;
+using ArrangementSearcher = std::function<std::optional<SearchReport>(const SearchInput&, Check&)>;
 
 /// Sets the keys that the search decides; messages about them point to parallel_mode.
 void take_answer(const SearchReport& report, Config& config, SourceMap& sources);

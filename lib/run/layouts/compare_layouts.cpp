@@ -21,13 +21,13 @@ namespace {
 constexpr double bytes_of_a_gib = 1 << 30;
 
 /// The layouts that no other beats in both seconds and bytes, the fastest first.
-std::vector<FoundStrategy> unbeaten(std::vector<FoundStrategy> all) {
-  std::ranges::stable_sort(all, [](const FoundStrategy& a, const FoundStrategy& b) {
+std::vector<FoundArrangement> unbeaten(std::vector<FoundArrangement> all) {
+  std::ranges::stable_sort(all, [](const FoundArrangement& a, const FoundArrangement& b) {
     return std::tie(a.seconds, a.bytes, a.layout) < std::tie(b.seconds, b.bytes, b.layout);
   });
   std::int64_t leanest = std::numeric_limits<std::int64_t>::max();
-  std::vector<FoundStrategy> kept;
-  for (FoundStrategy& one : all) {
+  std::vector<FoundArrangement> kept;
+  for (FoundArrangement& one : all) {
     if (one.bytes >= leanest) continue;
     leanest = one.bytes;
     kept.push_back(std::move(one));
@@ -36,16 +36,16 @@ std::vector<FoundStrategy> unbeaten(std::vector<FoundStrategy> all) {
 }
 
 /// The fastest layout within a memory limit [bytes], or nullptr.
-const FoundStrategy* best_within(const std::vector<FoundStrategy>& all, std::int64_t limit) {
-  const FoundStrategy* best = nullptr;
-  for (const FoundStrategy& one : all) {
+const FoundArrangement* best_within(const std::vector<FoundArrangement>& all, std::int64_t limit) {
+  const FoundArrangement* best = nullptr;
+  for (const FoundArrangement& one : all) {
     if (one.bytes > limit) continue;
     if (best == nullptr || one.seconds < best->seconds) best = &one;
   }
   return best;
 }
 
-Plan plan_of(const StrategySearch& search, const FoundStrategy& found) {
+Plan plan_of(const ArrangementSearch& search, const FoundArrangement& found) {
   Diagnostics none;
   return prepare(config_of(search, found), search.sources, search.site, Purpose::plan, none);
 }
@@ -82,12 +82,12 @@ struct LacksMore {
 
 /// The layout that lacks the least memory by its draft. Layouts without a draft are drafted, the
 /// leanest by their states first, up to `max_drafts`.
-std::optional<Lean> leanest_of(const StrategySearch& search, const Machine& machine,
-                               const SearchedStrategies& searched) {
+std::optional<Lean> leanest_of(const ArrangementSearch& search, const Machine& machine,
+                               const SearchedArrangements& searched) {
   constexpr std::size_t max_drafts = 64;
   std::priority_queue<Lean, std::vector<Lean>, LacksMore> queue;
   for (std::size_t i = 0; i < searched.outcomes.size(); ++i) {
-    const StrategyOutcome& one = searched.outcomes[i];
+    const ArrangementOutcome& one = searched.outcomes[i];
     if (one.code != out_of_memory) continue;
     queue.push(
         {.lacking = one.lacking, .number = i, .drafted = one.stage >= 0, .stage = one.stage});
@@ -97,9 +97,9 @@ std::optional<Lean> leanest_of(const StrategySearch& search, const Machine& mach
     queue.pop();
     if (one.drafted) return one;
     if (drafts >= max_drafts) continue;
-    const StrategyOutcome& outcome = searched.outcomes[one.number];
+    const ArrangementOutcome& outcome = searched.outcomes[one.number];
     const double limit[] = {search.memory_limit};
-    const StrategyNeeds needs = draft_layout(search, machine, outcome.layout, limit).front();
+    const ArrangementNeeds needs = draft_layout(search, machine, outcome.layout, limit).front();
     if (!needs.code.empty() && needs.code != out_of_memory) continue;
     one.lacking = std::max(one.lacking, needs.lacking);
     one.stage = needs.stage;
@@ -116,27 +116,27 @@ double rounded_up(double gib) {
 
 /// GiB within which the leanest layout can be planned, from some tries that begin with its need; if
 /// all fail, its need without recomputation.
-std::optional<double> limit_that_fits(const StrategySearch& search, EmptySpace& space) {
+std::optional<double> limit_that_fits(const ArrangementSearch& search, EmptySpace& space) {
   constexpr int tries = 5;
   constexpr double growth = 1.05;
-  FoundStrategy& layout = *space.leanest;
-  StrategySearch wider = search;
+  FoundArrangement& layout = *space.leanest;
+  ArrangementSearch wider = search;
   const bool repeats = free_keys(search).recompute;
   double gib = rounded_up(static_cast<double>(space.bytes) / bytes_of_a_gib);
   for (int i = 0; i < tries && repeats; ++i, gib = rounded_up(growth * gib)) {
     wider.memory_limit = gib;
     layout.repeats = true;
-    const StrategyNeeds needs = plan_layout(wider, layout);
+    const ArrangementNeeds needs = plan_layout(wider, layout);
     if (needs.code.empty() && needs.lacking == 0) return gib;
   }
   layout.repeats = false;
-  const StrategyNeeds needs = plan_layout(search, layout);
+  const ArrangementNeeds needs = plan_layout(search, layout);
   if (!needs.code.empty()) return std::nullopt;
   return rounded_up(static_cast<double>(needs.bytes) / bytes_of_a_gib);
 }
 
 /// Numbers of ranks to try if no layout of `world` ranks fits.
-std::vector<std::int64_t> larger_worlds(const StrategySearch& search, bool divides) {
+std::vector<std::int64_t> larger_worlds(const ArrangementSearch& search, bool divides) {
   std::vector<std::int64_t> all;
   const std::int64_t world = search.site.world_size;
   if (divides) {
@@ -153,11 +153,11 @@ std::vector<std::int64_t> larger_worlds(const StrategySearch& search, bool divid
   return all;
 }
 
-std::optional<std::int64_t> world_that_fits(const StrategySearch& search, bool divides) {
+std::optional<std::int64_t> world_that_fits(const ArrangementSearch& search, bool divides) {
   constexpr std::size_t drafts_of_a_world = 64, drafts_of_all = 256;
   std::size_t drafts = 0;
   for (const std::int64_t world : larger_worlds(search, divides)) {
-    StrategySearch other = search;
+    ArrangementSearch other = search;
     other.site.world_size = world;
     if (search.site.ranks_per_host == search.site.world_size) {
       other.site.ranks_per_host = std::min<std::int64_t>(world, 8);
@@ -166,8 +166,8 @@ std::optional<std::int64_t> world_that_fits(const StrategySearch& search, bool d
     other.max_plays = drafts_of_a_world;
     const auto machine = machine_of(search.config.cluster, world);
     if (!machine) return std::nullopt;
-    KnownStrategies known(other, *machine);
-    const SearchedStrategies searched = search_once(other, known);
+    KnownArrangements known(other, *machine);
+    const SearchedArrangements searched = search_once(other, known);
     if (!searched.found.empty()) return world;
     drafts += searched.plays;
     if (drafts > drafts_of_all || (search.stops && search.stops())) break;
@@ -177,17 +177,17 @@ std::optional<std::int64_t> world_that_fits(const StrategySearch& search, bool d
 
 }  // namespace
 
-void add_frontier(const StrategySearch& search, KnownStrategies& known,
-                  SearchedStrategies& searched) {
+void add_frontier(const ArrangementSearch& search, KnownArrangements& known,
+                  SearchedArrangements& searched) {
   constexpr std::size_t min_plays = 48, min_opened = 8;
-  std::vector<FoundStrategy> all = searched.found;
+  std::vector<FoundArrangement> all = searched.found;
   PartOfMemory before{.limit = search.memory_limit,
                       .fits = true,
                       .seconds = searched.found.front().seconds,
                       .gap = searched.gap};
-  FoundStrategy best = searched.found.front();
+  FoundArrangement best = searched.found.front();
   for (std::size_t number = 1; number < known.limits().size() && before.fits; ++number) {
-    StrategySearch part = search;
+    ArrangementSearch part = search;
     part.memory_limit = known.limits()[number];
     const std::int64_t limit = bytes_of_gib(part.memory_limit);
     PartOfMemory one = before;
@@ -196,13 +196,13 @@ void add_frontier(const StrategySearch& search, KnownStrategies& known,
     if (best.bytes > limit) {
       part.max_plays = std::max(min_plays, searched.plays);
       part.max_opened = std::max(min_opened, searched.opened);
-      const SearchedStrategies less = search_once(part, known, number);
+      const SearchedArrangements less = search_once(part, known, number);
       one.ended_early = less.left > 0 && (less.found.empty() || less.gap > search.gap);
-      for (FoundStrategy found : less.found) {
+      for (FoundArrangement found : less.found) {
         found.memory_limit = part.memory_limit;
         all.push_back(std::move(found));
       }
-      const FoundStrategy* within = best_within(all, limit);
+      const FoundArrangement* within = best_within(all, limit);
       one.fits = within != nullptr;
       one.seconds = one.fits ? within->seconds : 0;
       if (one.fits) best = *within;
@@ -214,8 +214,8 @@ void add_frontier(const StrategySearch& search, KnownStrategies& known,
   searched.frontier = unbeaten(std::move(all));
 }
 
-void compare_layouts(const StrategySearch& search, const Machine& machine,
-                     SearchedStrategies& searched) {
+void compare_layouts(const ArrangementSearch& search, const Machine& machine,
+                     SearchedArrangements& searched) {
   constexpr std::size_t max_rows = 400000;  // rows of schedules played for each figure
   const std::size_t compared =
       std::min(searched.found.size(), static_cast<std::size_t>(search.top) + 1);
@@ -225,7 +225,7 @@ void compare_layouts(const StrategySearch& search, const Machine& machine,
                                         compared, searched.found.size());
   parallel_for(static_cast<std::int64_t>(priced), 1, [&](std::int64_t begin, std::int64_t end) {
     for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
-      FoundStrategy& one = searched.found[i];
+      FoundArrangement& one = searched.found[i];
       const Plan other = i == 0 ? Plan() : plan_of(search, one);
       const Plan& plan = i == 0 ? first : other;
       if (i < compared) one.ledger = mean_ledger(plan, machine);
@@ -234,12 +234,13 @@ void compare_layouts(const StrategySearch& search, const Machine& machine,
   });
 }
 
-EmptySpace empty_space(const StrategySearch& search, const Machine& machine,
-                       const SearchedStrategies& searched) {
+EmptySpace empty_space(const ArrangementSearch& search, const Machine& machine,
+                       const SearchedArrangements& searched) {
   EmptySpace space;
   if (const auto lean = leanest_of(search, machine, searched)) {
-    const StrategyOutcome& outcome = searched.outcomes[lean->number];
-    space.leanest = FoundStrategy{.layout = outcome.layout, .repeats = free_keys(search).recompute};
+    const ArrangementOutcome& outcome = searched.outcomes[lean->number];
+    space.leanest =
+        FoundArrangement{.layout = outcome.layout, .repeats = free_keys(search).recompute};
     space.stage = lean->stage;
     space.lacking = lean->lacking;
     space.bytes = bytes_of_gib(search.memory_limit) + lean->lacking;

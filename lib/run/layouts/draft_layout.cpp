@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* failed = "internal";
 
-bool refused(const Diagnostics& found, StrategyNeeds& needs) {
+bool refused(const Diagnostics& found, ArrangementNeeds& needs) {
   for (const Diagnostic& one : found.list()) {
     if (one.severity != Severity::error || !needs.code.empty()) continue;
     needs.code = one.code;
@@ -24,10 +24,10 @@ bool refused(const Diagnostics& found, StrategyNeeds& needs) {
 }
 
 /// The needs of a draft within the limit. `counts`: whether the least needs include recomputation.
-StrategyNeeds needs_within(std::int64_t limit, const LeastNeeds& least, bool counts) {
+ArrangementNeeds needs_within(std::int64_t limit, const LeastNeeds& least, bool counts) {
   const std::int64_t lacking =
       counts ? least.lacking : std::max<std::int64_t>(0, least.bytes - limit);
-  StrategyNeeds needs;
+  ArrangementNeeds needs;
   if (lacking > 0) {
     needs =
         without_memory(limit, "stage " + std::to_string(least.stage) + " needs at least ", lacking);
@@ -39,15 +39,15 @@ StrategyNeeds needs_within(std::int64_t limit, const LeastNeeds& least, bool cou
   return needs;
 }
 
-std::vector<StrategyNeeds> drafted_needs(const StrategySearch& search, const Machine& machine,
-                                         const RunStrategy& layout,
-                                         std::span<const double> limits) {
+std::vector<ArrangementNeeds> drafted_needs(const ArrangementSearch& search, const Machine& machine,
+                                            const RunArrangement& layout,
+                                            std::span<const double> limits) {
   const Config config = config_of(search, {.layout = layout});
-  std::vector<StrategyNeeds> all(limits.size());
+  std::vector<ArrangementNeeds> all(limits.size());
   Diagnostics found;
   const Plan draft = prepare_draft(config, search.sources, search.site, found);
   if (refused(found, all.front())) {
-    std::ranges::fill(all, StrategyNeeds(all.front()));
+    std::ranges::fill(all, ArrangementNeeds(all.front()));
     return all;
   }
   // min_needs() does not count bytes on the host.
@@ -62,9 +62,9 @@ std::vector<StrategyNeeds> drafted_needs(const StrategySearch& search, const Mac
   return all;
 }
 
-StrategyNeeds planned_needs(const StrategySearch& search, const FoundStrategy& layout) {
+ArrangementNeeds planned_needs(const ArrangementSearch& search, const FoundArrangement& layout) {
   const Config config = config_of(search, layout);
-  StrategyNeeds needs;
+  ArrangementNeeds needs;
   Diagnostics found;
   const Plan plan = prepare(config, search.sources, search.site, Purpose::plan, found);
   if (refused(found, needs)) return needs;
@@ -83,15 +83,16 @@ std::int64_t bytes_of_gib(double gib) {
   return static_cast<std::int64_t>(gib * (std::int64_t{1} << 30));
 }
 
-StrategyNeeds without_memory(std::int64_t limit, const std::string& what, std::int64_t lacking) {
+ArrangementNeeds without_memory(std::int64_t limit, const std::string& what, std::int64_t lacking) {
   return {.code = out_of_memory,
           .message = what + format_bytes(limit + lacking) + " per rank, " + format_bytes(lacking) +
                      " more than the limit",
           .lacking = lacking};
 }
 
-std::vector<StrategyNeeds> draft_layout(const StrategySearch& search, const Machine& machine,
-                                        const RunStrategy& layout, std::span<const double> limits) {
+std::vector<ArrangementNeeds> draft_layout(const ArrangementSearch& search, const Machine& machine,
+                                           const RunArrangement& layout,
+                                           std::span<const double> limits) {
   try {
     return drafted_needs(search, machine, layout, limits);
   } catch (const Error& error) {
@@ -99,7 +100,7 @@ std::vector<StrategyNeeds> draft_layout(const StrategySearch& search, const Mach
   }
 }
 
-StrategyNeeds plan_layout(const StrategySearch& search, const FoundStrategy& layout) {
+ArrangementNeeds plan_layout(const ArrangementSearch& search, const FoundArrangement& layout) {
   try {
     return planned_needs(search, layout);
   } catch (const Error& error) {

@@ -14,7 +14,7 @@ namespace trainctl {
 /// The code of a layout that needs more than the memory limit; other codes are those of rules.
 inline constexpr const char* out_of_memory = "memory";
 
-struct StrategyNeeds {
+struct ArrangementNeeds {
   std::string code, message;  // why the layout is refused; empty if it is not
   std::int64_t lacking = 0;   // bytes over the limit
   double seconds = 0;         // seconds of a step; for a draft, a lower bound
@@ -27,12 +27,13 @@ std::int64_t bytes_of_gib(double gib);
 
 /// The refusal of a layout that lacks these bytes within a limit: "`what`... per rank, ... more
 /// than the limit".
-StrategyNeeds without_memory(std::int64_t limit, const std::string& what, std::int64_t lacking);
+ArrangementNeeds without_memory(std::int64_t limit, const std::string& what, std::int64_t lacking);
 
 /// The least needs within each limit [GiB], with any recomputation that the search may choose.
-std::vector<StrategyNeeds> draft_layout(const StrategySearch& search, const Machine& machine,
-                                        const RunStrategy& layout, std::span<const double> limits);
+std::vector<ArrangementNeeds> draft_layout(const ArrangementSearch& search, const Machine& machine,
+                                           const RunArrangement& layout,
+                                           std::span<const double> limits);
 /// The needs of a planned layout; if its plan does not fit, `lacking` is above 0 and `code` empty.
-StrategyNeeds plan_layout(const StrategySearch& search, const FoundStrategy& layout);
+ArrangementNeeds plan_layout(const ArrangementSearch& search, const FoundArrangement& layout);
 
 }  // namespace trainctl

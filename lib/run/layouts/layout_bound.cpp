@@ -57,8 +57,8 @@ constexpr double max_alike = 0.97;
 
 }  // namespace
 
-StrategyBound::StrategyBound(const StrategySearch& search, const FreeKeys& free,
-                             const Machine& machine)
+ArrangementBound::ArrangementBound(const ArrangementSearch& search, const FreeKeys& free,
+                                   const Machine& machine)
     : search_(search), free_(free), machine_(machine) {
   const Config& config = search.config;
   const ModelShape model = model_shape(config.model, config.moe);
@@ -82,7 +82,7 @@ StrategyBound::StrategyBound(const StrategySearch& search, const FreeKeys& free,
   apart_ = 1 + machine.software.jitter * std::log2(std::max(1.0, hosts));
 }
 
-StrategyBound::Unit& StrategyBound::Unit::operator+=(const Unit& other) {
+ArrangementBound::Unit& ArrangementBound::Unit::operator+=(const Unit& other) {
   forward += other.forward;
   input += other.input;
   weight += other.weight;
@@ -90,7 +90,7 @@ StrategyBound::Unit& StrategyBound::Unit::operator+=(const Unit& other) {
   return *this;
 }
 
-StrategyBound::Unit StrategyBound::Units::of(const ChunkLayers& chunk) const {
+ArrangementBound::Unit ArrangementBound::Units::of(const ChunkLayers& chunk) const {
   const Unit& begin = before[static_cast<std::size_t>(chunk.first_unit)];
   const Unit& end = before[static_cast<std::size_t>(chunk.end_unit)];
   return {.forward = end.forward - begin.forward,
@@ -99,19 +99,19 @@ StrategyBound::Unit StrategyBound::Units::of(const ChunkLayers& chunk) const {
           .elements = end.elements - begin.elements};
 }
 
-double StrategyBound::seconds(const RunStrategy& layout) {
+double ArrangementBound::seconds(const RunArrangement& layout) {
   return std::max(ideal_, of_stages(layout, {})) * apart_ + machine_.software.fixed;
 }
 
 /// The division of layers among stages does not depend on the other sizes.
-const StageMap& StrategyBound::map_of(const RunStrategy& layout) {
-  const RunStrategy cut{.stages = layout.stages,
-                        .chunks = layout.chunks,
-                        .counts_embedding = layout.counts_embedding,
-                        .counts_loss = layout.counts_loss,
-                        .first_layers = layout.first_layers,
-                        .last_layers = layout.last_layers,
-                        .scheduler = layout.scheduler};
+const StageMap& ArrangementBound::map_of(const RunArrangement& layout) {
+  const RunArrangement cut{.stages = layout.stages,
+                           .chunks = layout.chunks,
+                           .counts_embedding = layout.counts_embedding,
+                           .counts_loss = layout.counts_loss,
+                           .first_layers = layout.first_layers,
+                           .last_layers = layout.last_layers,
+                           .scheduler = layout.scheduler};
   const auto [found, is_new] = maps_.try_emplace(cut);
   if (!is_new) return found->second;
   Diagnostics mistakes;
@@ -121,13 +121,13 @@ const StageMap& StrategyBound::map_of(const RunStrategy& layout) {
 }
 
 /// W computed apart fills the end of a step, so that F and B do not alternate there.
-bool StrategyBound::in_turns(const RunStrategy& layout) const {
+bool ArrangementBound::in_turns(const RunArrangement& layout) const {
   const ParallelConfig& parallel = search_.config.parallel;
   return !parallel.delay_wgrad_compute && !traits_of(layout.scheduler).places_weights &&
          !parallel.pipeline.defer_embedding_wgrad_compute;
 }
 
-double StrategyBound::of_stages(const RunStrategy& layout, const Repeats& repeats) {
+double ArrangementBound::of_stages(const RunArrangement& layout, const Repeats& repeats) {
   const Units* units = units_of(layout);
   const StageMap& map = map_of(layout);
   if (units == nullptr || map.all.empty()) return 0;
@@ -155,14 +155,14 @@ double StrategyBound::of_stages(const RunStrategy& layout, const Repeats& repeat
   return most;
 }
 
-double StrategyBound::batches_of(const RunStrategy& layout) const {
+double ArrangementBound::batches_of(const RunArrangement& layout) const {
   const std::int64_t replicas =
       search_.site.world_size / (layout.tensor_parallel * layout.context_parallel * layout.stages);
   return static_cast<double>(search_.config.train.global_batch_size) /
          static_cast<double>(replicas * layout.micro_batch_size);
 }
 
-double StrategyBound::largest_stage(const RunStrategy& layout) {
+double ArrangementBound::largest_stage(const RunArrangement& layout) {
   const StageMap& map = map_of(layout);
   std::int64_t most = 0;
   for (int stage = 0; stage < map.stages && !map.all.empty(); ++stage) {
@@ -173,7 +173,8 @@ double StrategyBound::largest_stage(const RunStrategy& layout) {
   return static_cast<double>(most);
 }
 
-StrategyBound::Closer StrategyBound::closer(const RunStrategy& layout, std::int64_t limit) {
+ArrangementBound::Closer ArrangementBound::closer(const RunArrangement& layout,
+                                                  std::int64_t limit) {
   const std::optional<Shares>* shares = alike_ ? &layer_shares(layout) : nullptr;
   if (shares == nullptr || !*shares) return {seconds(layout), state_bytes(layout)};
   const Shares& layer = **shares;
@@ -251,9 +252,10 @@ double least_repeats(const std::vector<FormPoint>& forms, std::int64_t over,
 
 }  // namespace
 
-const std::vector<std::vector<std::int64_t>>& StrategyBound::kept_of(const RunStrategy& layout) {
+const std::vector<std::vector<std::int64_t>>& ArrangementBound::kept_of(
+    const RunArrangement& layout) {
   const auto batches = static_cast<std::int64_t>(batches_of(layout));
-  const RunStrategy key{
+  const RunArrangement key{
       .stages = layout.stages, .chunks = layout.chunks, .scheduler = layout.scheduler};
   const auto [found, is_new] = kept_.try_emplace({key, batches});
   if (!is_new) return found->second;
@@ -271,8 +273,8 @@ const std::vector<std::vector<std::int64_t>>& StrategyBound::kept_of(const RunSt
 
 /// A stage's bytes are its states plus the activations that its schedule keeps, in the leanest
 /// forms that are needed.
-StrategyBound::Repeats StrategyBound::repeats_of(const RunStrategy& layout, double layer_bytes,
-                                                 std::int64_t limit) {
+ArrangementBound::Repeats ArrangementBound::repeats_of(const RunArrangement& layout,
+                                                       double layer_bytes, std::int64_t limit) {
   Repeats repeats;
   if (!counts_states()) return repeats;
   const std::vector<FormPoint>& forms = units_of(layout)->forms;
@@ -306,7 +308,8 @@ StrategyBound::Repeats StrategyBound::repeats_of(const RunStrategy& layout, doub
 }
 
 /// The forms of the first layer; only the form without recomputation if none is allowed.
-std::vector<FormPoint> StrategyBound::forms_of(const Plan& plan, const StagePrices& prices) const {
+std::vector<FormPoint> ArrangementBound::forms_of(const Plan& plan,
+                                                  const StagePrices& prices) const {
   const RecomputeConfig& recompute = search_.config.recompute;
   if (!alike_ || !counts_states() || (!free_.recompute && recompute.enable)) return {};
   std::vector<FormPoint> points;
@@ -319,13 +322,14 @@ std::vector<FormPoint> StrategyBound::forms_of(const Plan& plan, const StagePric
   return hull_of(std::move(points));
 }
 
-const std::optional<StrategyBound::Shares>& StrategyBound::layer_shares(const RunStrategy& layout) {
-  const RunStrategy alone{.tensor_parallel = layout.tensor_parallel,
-                          .context_parallel = layout.context_parallel,
-                          .expert_parallel = layout.expert_parallel,
-                          .stages = layout.stages,  // determines the number of replicas
-                          .micro_batch_size = layout.micro_batch_size,
-                          .optimizer_level = layout.optimizer_level};
+const std::optional<ArrangementBound::Shares>& ArrangementBound::layer_shares(
+    const RunArrangement& layout) {
+  const RunArrangement alone{.tensor_parallel = layout.tensor_parallel,
+                             .context_parallel = layout.context_parallel,
+                             .expert_parallel = layout.expert_parallel,
+                             .stages = layout.stages,  // determines the number of replicas
+                             .micro_batch_size = layout.micro_batch_size,
+                             .optimizer_level = layout.optimizer_level};
   const auto [found, is_new] = shares_.try_emplace(alone);
   if (!is_new || units_of(layout) == nullptr) return found->second;
   // Beyond the layers gathered or summed at once, a further layer adds none of that memory.
@@ -344,8 +348,8 @@ const std::optional<StrategyBound::Shares>& StrategyBound::layer_shares(const Ru
   return found->second;
 }
 
-std::optional<StrategyBound::Alone> StrategyBound::draft_of(Config config,
-                                                            std::int64_t ranks) const {
+std::optional<ArrangementBound::Alone> ArrangementBound::draft_of(Config config,
+                                                                  std::int64_t ranks) const {
   Site site = search_.site;
   site.world_size = ranks;
   site.ranks_per_host = std::min(site.ranks_per_host, ranks);
@@ -360,7 +364,7 @@ std::optional<StrategyBound::Alone> StrategyBound::draft_of(Config config,
 
 /// The state bytes of the first layer of a stage. Sharded optimizer state counts with its share;
 /// gradients and weights count only if they are not sharded.
-double StrategyBound::bytes_of_layer(const StagePlan& stage, const Units& units, int level) {
+double ArrangementBound::bytes_of_layer(const StagePlan& stage, const Units& units, int level) {
   double bytes = 0;
   for (std::size_t i = 0; i < stage.parameters.size(); ++i) {
     if (stage.parameters[i].unit != 1) continue;
@@ -377,10 +381,10 @@ double StrategyBound::bytes_of_layer(const StagePlan& stage, const Units& units,
 
 /// The shares for all replicas of a stage with this number of layers, embedding and head; none if
 /// rules refuse it.
-std::optional<StrategyBound::Shares> StrategyBound::shares_of(const RunStrategy& alone,
-                                                              std::int64_t layers) {
+std::optional<ArrangementBound::Shares> ArrangementBound::shares_of(const RunArrangement& alone,
+                                                                    std::int64_t layers) {
   const std::int64_t ranks = search_.site.world_size / alone.stages;
-  RunStrategy flat = alone;
+  RunArrangement flat = alone;
   flat.stages = 1;
   Config config = config_of(search_, {.layout = flat});
   config.model.num_layers = layers;
@@ -401,7 +405,7 @@ std::optional<StrategyBound::Shares> StrategyBound::shares_of(const RunStrategy&
   return shares;
 }
 
-std::int64_t StrategyBound::state_bytes(const RunStrategy& layout) {
+std::int64_t ArrangementBound::state_bytes(const RunArrangement& layout) {
   const Units* units = units_of(layout);
   const StageMap& map = map_of(layout);
   if (units == nullptr || map.all.empty() || !counts_states()) return 0;
@@ -423,7 +427,7 @@ std::int64_t StrategyBound::state_bytes(const RunStrategy& layout) {
 }
 
 /// Adds the prices of each unit. The plan may have one layer that represents all.
-void StrategyBound::add_units(const Plan& plan, const StagePrices& prices, Units& units) const {
+void ArrangementBound::add_units(const Plan& plan, const StagePrices& prices, Units& units) const {
   const StagePlan& stage = plan.stages.front();
   std::vector<double> elements(static_cast<std::size_t>(plan.units()), 0.0);
   for (const ParamSpec& one : stage.parameters) {
@@ -452,14 +456,14 @@ void StrategyBound::add_units(const Plan& plan, const StagePrices& prices, Units
 
 /// The units from a plan of one layer, or of all layers if they differ, on the fewest possible
 /// ranks, whose groups are placed as in any first stage; null if rules refuse the plan.
-const StrategyBound::Units* StrategyBound::units_of(const RunStrategy& layout) {
-  const RunStrategy alone{.tensor_parallel = layout.tensor_parallel,
-                          .context_parallel = layout.context_parallel,
-                          .expert_parallel = layout.expert_parallel,
-                          .micro_batch_size = layout.micro_batch_size,
-                          .cp_comm_type = layout.cp_comm_type,
-                          .cp_heads = layout.cp_heads,
-                          .tp_overlap = layout.tp_overlap};
+const ArrangementBound::Units* ArrangementBound::units_of(const RunArrangement& layout) {
+  const RunArrangement alone{.tensor_parallel = layout.tensor_parallel,
+                             .context_parallel = layout.context_parallel,
+                             .expert_parallel = layout.expert_parallel,
+                             .micro_batch_size = layout.micro_batch_size,
+                             .cp_comm_type = layout.cp_comm_type,
+                             .cp_heads = layout.cp_heads,
+                             .tp_overlap = layout.tp_overlap};
   const auto [found, is_new] = units_.try_emplace(alone);
   std::optional<Units>& units = found->second;
   if (!is_new) return units ? &*units : nullptr;

@@ -21,16 +21,16 @@ namespace trainctl {
 /// of the stages before it, the passes of all its micro-batches by the prices of its units, and
 /// backward passes of the stages before it. If weight gradients (W) are computed apart, these last
 /// passes either exclude W, or all passes count and no way back.
-class StrategyBound {
+class ArrangementBound {
  public:
   /// `machine` must outlive this object.
-  StrategyBound(const StrategySearch& search, const FreeKeys& free, const Machine& machine);
-  double seconds(const RunStrategy& layout);
+  ArrangementBound(const ArrangementSearch& search, const FreeKeys& free, const Machine& machine);
+  double seconds(const RunArrangement& layout);
   /// Whether a rank's planned memory is all on its device; with offloading, some is on the host.
   bool counts_states() const { return !search_.config.offload.enable; }
   /// A lower bound of the bytes of parameters, gradients and optimizer state on the fullest rank; 0
   /// if counts_states() is false.
-  std::int64_t state_bytes(const RunStrategy& layout);
+  std::int64_t state_bytes(const RunArrangement& layout);
 
   /// Closer bounds of seconds and bytes, with the exchanges between replicas of a stage and the
   /// parts that these exchanges divide. Drafts of some layers and of one more on a stage's ranks
@@ -42,7 +42,7 @@ class StrategyBound {
     double seconds = 0;
     std::int64_t bytes = 0;
   };
-  Closer closer(const RunStrategy& layout, std::int64_t limit);
+  Closer closer(const RunArrangement& layout, std::int64_t limit);
 
  private:
   /// Prices of one unit on a rank, for one micro-batch.
@@ -82,36 +82,36 @@ class StrategyBound {
   std::optional<Alone> draft_of(Config config, std::int64_t ranks) const;
   /// The level of the parallel optimizer. If the search does not choose it, the highest level, so
   /// that only state which no level shards counts in full.
-  int max_level(const RunStrategy& layout) const {
+  int max_level(const RunArrangement& layout) const {
     constexpr int highest = 3;
     return free_.optimizer ? layout.optimizer_level : highest;
   }
   static double bytes_of_layer(const StagePlan& stage, const Units& units, int level);
-  std::optional<Shares> shares_of(const RunStrategy& alone, std::int64_t layers);
-  const std::optional<Shares>& layer_shares(const RunStrategy& layout);
-  double batches_of(const RunStrategy& layout) const;
-  double largest_stage(const RunStrategy& layout);  // number of layers of the largest stage
+  std::optional<Shares> shares_of(const RunArrangement& alone, std::int64_t layers);
+  const std::optional<Shares>& layer_shares(const RunArrangement& layout);
+  double batches_of(const RunArrangement& layout) const;
+  double largest_stage(const RunArrangement& layout);  // number of layers of the largest stage
   /// Whether F and B (with W) alternate until the end of a step.
-  bool in_turns(const RunStrategy& layout) const;
-  double of_stages(const RunStrategy& layout, const Repeats& repeats);
-  Repeats repeats_of(const RunStrategy& layout, double layer_bytes, std::int64_t limit);
+  bool in_turns(const RunArrangement& layout) const;
+  double of_stages(const RunArrangement& layout, const Repeats& repeats);
+  Repeats repeats_of(const RunArrangement& layout, double layer_bytes, std::int64_t limit);
   /// The micro-batches that each chunk of each stage keeps when the stage keeps most.
-  const std::vector<std::vector<std::int64_t>>& kept_of(const RunStrategy& layout);
-  const StageMap& map_of(const RunStrategy& layout);
-  const Units* units_of(const RunStrategy& layout);
+  const std::vector<std::vector<std::int64_t>>& kept_of(const RunArrangement& layout);
+  const StageMap& map_of(const RunArrangement& layout);
+  const Units* units_of(const RunArrangement& layout);
   void add_units(const Plan& plan, const StagePrices& prices, Units& units) const;
   std::vector<FormPoint> forms_of(const Plan& plan, const StagePrices& prices) const;
 
-  const StrategySearch& search_;
+  const ArrangementSearch& search_;
   const FreeKeys free_;
   const Machine& machine_;
   bool alike_ = true;  // whether all layers cost the same
   double ideal_ = 0;   // seconds of all operations of the model, without any other work
   double apart_ = 1;   // factor of a step's time that grows with the number of hosts
-  std::map<RunStrategy, StageMap> maps_;
-  std::map<RunStrategy, std::optional<Units>> units_;
-  std::map<RunStrategy, std::optional<Shares>> shares_;
-  std::map<std::pair<RunStrategy, std::int64_t>, std::vector<std::vector<std::int64_t>>> kept_;
+  std::map<RunArrangement, StageMap> maps_;
+  std::map<RunArrangement, std::optional<Units>> units_;
+  std::map<RunArrangement, std::optional<Shares>> shares_;
+  std::map<std::pair<RunArrangement, std::int64_t>, std::vector<std::vector<std::int64_t>>> kept_;
 };
 
 }  // namespace trainctl

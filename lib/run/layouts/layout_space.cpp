@@ -28,9 +28,9 @@ Sizes sizes_of(bool free, std::int64_t given, std::int64_t number, std::int64_t 
 
 /// Adds the four pairs of first and last stage whose largest stage is smallest. `chunks` must
 /// divide the layers of each stage, and the stages between have equal numbers.
-void add_unequal(std::int64_t layers, RunStrategy layout, std::vector<RunStrategy>& all) {
+void add_unequal(std::int64_t layers, RunArrangement layout, std::vector<RunArrangement>& all) {
   constexpr std::size_t most = 4;
-  std::vector<std::pair<std::int64_t, RunStrategy>> pairs;  // by the layers of the largest stage
+  std::vector<std::pair<std::int64_t, RunArrangement>> pairs;  // by the layers of the largest stage
   const std::int64_t between = layout.stages - 2;
   const std::int64_t step = layout.chunks;
   for (std::int64_t first = step; first < layers; first += step) {
@@ -44,12 +44,12 @@ void add_unequal(std::int64_t layers, RunStrategy layout, std::vector<RunStrateg
       pairs.emplace_back(std::max({first, last, middle}), layout);
     }
   }
-  std::ranges::stable_sort(pairs, {}, &std::pair<std::int64_t, RunStrategy>::first);
+  std::ranges::stable_sort(pairs, {}, &std::pair<std::int64_t, RunArrangement>::first);
   for (std::size_t i = 0; i < std::min(most, pairs.size()); ++i) all.push_back(pairs[i].second);
 }
 
 /// The number of layers of a stage.
-std::int64_t layers_of(const RunStrategy& layout, std::int64_t layers, std::int64_t stage) {
+std::int64_t layers_of(const RunArrangement& layout, std::int64_t layers, std::int64_t stage) {
   const bool first = stage == 0;
   const bool last = stage == layout.stages - 1;
   if (layout.first_layers > 0) {
@@ -63,24 +63,24 @@ std::int64_t layers_of(const RunStrategy& layout, std::int64_t layers, std::int6
 }
 
 /// The ways to divide `layers` among the stages and chunks of `layout`.
-std::vector<RunStrategy> cuts_of(std::int64_t layers, bool free, const RunStrategy& layout) {
+std::vector<RunArrangement> cuts_of(std::int64_t layers, bool free, const RunArrangement& layout) {
   if (!free) return {layout};
-  std::vector<RunStrategy> all;
+  std::vector<RunArrangement> all;
   const std::int64_t places = layout.stages * layout.chunks;
   for (const bool embedding : {false, true}) {
     for (const bool loss : {false, true}) {
       const std::int64_t counted = layers + (embedding ? 1 : 0) + (loss ? 1 : 0);
       if (counted % places != 0 || (layout.stages == 1 && (embedding || loss))) continue;
-      RunStrategy& one = all.emplace_back(layout);
+      RunArrangement& one = all.emplace_back(layout);
       one.counts_embedding = embedding;
       one.counts_loss = loss;
     }
   }
   if (layout.stages > 1) add_unequal(layers, layout, all);
   if (layout.chunks > 1) return all;
-  std::vector<RunStrategy> different;
-  for (const RunStrategy& one : all) {
-    const bool known = std::ranges::any_of(different, [&](const RunStrategy& other) {
+  std::vector<RunArrangement> different;
+  for (const RunArrangement& one : all) {
+    const bool known = std::ranges::any_of(different, [&](const RunArrangement& other) {
       return std::ranges::all_of(
           std::to_array({std::int64_t{0}, std::int64_t{1}, layout.stages - 1}),
           [&](std::int64_t stage) {
@@ -93,16 +93,17 @@ std::vector<RunStrategy> cuts_of(std::int64_t layers, bool free, const RunStrate
 }
 
 /// The layout with every combination of words of the free axes.
-std::vector<RunStrategy> words_of(const Config& config, const FreeKeys& free, RunStrategy layout) {
-  for (const StrategyAxis& axis : layout_axes()) {
+std::vector<RunArrangement> words_of(const Config& config, const FreeKeys& free,
+                                     RunArrangement layout) {
+  for (const ArrangementAxis& axis : layout_axes()) {
     if (!(free.*axis.free)) axis.take_given(config.parallel, layout);
   }
-  std::vector<RunStrategy> all{layout};
-  for (const StrategyAxis& axis : layout_axes()) {
+  std::vector<RunArrangement> all{layout};
+  for (const ArrangementAxis& axis : layout_axes()) {
     if (!(free.*axis.free) || !axis.applies(layout)) continue;
-    std::vector<RunStrategy> more;
-    for (const RunStrategy& one : all) {
-      const std::vector<RunStrategy> values = axis.values(config, one);
+    std::vector<RunArrangement> more;
+    for (const RunArrangement& one : all) {
+      const std::vector<RunArrangement> values = axis.values(config, one);
       more.insert(more.end(), values.begin(), values.end());
     }
     all = std::move(more);
@@ -111,7 +112,7 @@ std::vector<RunStrategy> words_of(const Config& config, const FreeKeys& free, Ru
 }
 
 /// Whether the micro-batches can form the groups of the schedule, as a rule demands.
-bool makes_groups(const Config& config, const RunStrategy& layout, std::int64_t of_replica) {
+bool makes_groups(const Config& config, const RunArrangement& layout, std::int64_t of_replica) {
   const bool grouped = layout.stages > 1 && layout.chunks > 1 && traits_of(layout.scheduler).groups;
   if (!grouped || of_replica % layout.micro_batch_size != 0) return true;
   const auto& given = config.parallel.pipeline.microbatch_group_size_per_vp_stage;
@@ -122,17 +123,17 @@ bool makes_groups(const Config& config, const RunStrategy& layout, std::int64_t 
 }
 
 /// The layouts of these sizes with each number of chunks, division of layers and word of an axis.
-std::vector<RunStrategy> pipelines_of(const Config& config, const FreeKeys& free,
-                                      const RunStrategy& sizes) {
+std::vector<RunArrangement> pipelines_of(const Config& config, const FreeKeys& free,
+                                         const RunArrangement& sizes) {
   const std::int64_t layers = config.model.num_layers;
   const std::int64_t chunks = free.chunks ? 1 : config.parallel.virtual_pipeline_stages;
   const std::int64_t most =
       free.chunks && sizes.stages > 1 ? std::min(max_chunks, layers / sizes.stages) : chunks;
-  std::vector<RunStrategy> all;
-  for (RunStrategy one = sizes; one.chunks <= most; ++one.chunks) {
+  std::vector<RunArrangement> all;
+  for (RunArrangement one = sizes; one.chunks <= most; ++one.chunks) {
     if (one.chunks < chunks) continue;
-    for (const RunStrategy& cut : cuts_of(layers, free.cut, one)) {
-      const std::vector<RunStrategy> words = words_of(config, free, cut);
+    for (const RunArrangement& cut : cuts_of(layers, free.cut, one)) {
+      const std::vector<RunArrangement> words = words_of(config, free, cut);
       all.insert(all.end(), words.begin(), words.end());
     }
   }
@@ -141,13 +142,13 @@ std::vector<RunStrategy> pipelines_of(const Config& config, const FreeKeys& free
 
 /// Adds the layouts with the tp, cp, ep and stages of `sizes`.
 void add_layouts(const Config& config, const FreeKeys& free, std::int64_t replicas,
-                 const RunStrategy& sizes, std::vector<RunStrategy>& all) {
+                 const RunArrangement& sizes, std::vector<RunArrangement>& all) {
   const std::int64_t batch = config.train.global_batch_size;
   if (sizes.stages > config.model.num_layers || batch % replicas != 0) return;
   const bool shares = replicas * sizes.context_parallel > 1;
   const std::int64_t given = config.train.micro_batch_size.value_or(1);
   const bool by_number = !free.micro_batch && config.train.micro_batch_num;
-  for (RunStrategy layout : pipelines_of(config, free, sizes)) {
+  for (RunArrangement layout : pipelines_of(config, free, sizes)) {
     for (const std::int64_t size :
          sizes_of(free.micro_batch, given, batch / replicas, max_micro_batch)) {
       layout.micro_batch_size = size;
@@ -188,7 +189,8 @@ std::span<const SearchedKey> searched_keys() {
                                  {"micro_batch_size", &FreeKeys::micro_batch, batch},
                                  {"parallel_optimizer", &FreeKeys::optimizer, optimizer},
                                  {"recompute", &FreeKeys::recompute, recompute}};
-    for (const StrategyAxis& axis : layout_axes()) all.push_back({axis.key, axis.free, axis.paths});
+    for (const ArrangementAxis& axis : layout_axes())
+      all.push_back({axis.key, axis.free, axis.paths});
     return all;
   }();
   return keys;
@@ -234,7 +236,7 @@ std::vector<std::string_view> unsearched_keys(std::int64_t world) {
                                      "parallel.vocab_emb_dp",
                                      "parallel.attention_backend",
                                      "offload"};
-  for (const StrategyAxis& axis : layout_axes()) {
+  for (const ArrangementAxis& axis : layout_axes()) {
     if (world > axis.max_ranks) keys.insert(keys.end(), axis.paths.begin(), axis.paths.end());
   }
   return keys;
@@ -249,24 +251,24 @@ std::string unsearched_text(std::int64_t world) {
 }
 
 std::int64_t max_ranks_of(std::string_view word) {
-  const auto axis = std::ranges::find(layout_axes(), word, &StrategyAxis::key);
+  const auto axis = std::ranges::find(layout_axes(), word, &ArrangementAxis::key);
   return axis == layout_axes().end() ? max_ranks : axis->max_ranks;
 }
 
 FreeKeys within_ranks(FreeKeys free, std::int64_t world) {
-  for (const StrategyAxis& axis : layout_axes()) {
+  for (const ArrangementAxis& axis : layout_axes()) {
     free.*axis.free = free.*axis.free && world <= axis.max_ranks;
   }
   return free;
 }
 
-std::vector<RunStrategy> layouts_of(const Config& config, const FreeKeys& given,
-                                    std::int64_t world) {
+std::vector<RunArrangement> layouts_of(const Config& config, const FreeKeys& given,
+                                       std::int64_t world) {
   const FreeKeys free = within_ranks(given, world);
   const ParallelConfig& parallel = config.parallel;
   const std::int64_t heads = config.model.num_attention_heads;
-  std::vector<RunStrategy> all;
-  RunStrategy layout;
+  std::vector<RunArrangement> all;
+  RunArrangement layout;
   for (const auto tp : sizes_of(free.tensor, parallel.tensor_parallel, world, heads)) {
     if (world % tp != 0 || heads % tp != 0) continue;
     layout.tensor_parallel = tp;
@@ -290,7 +292,7 @@ std::vector<RunStrategy> layouts_of(const Config& config, const FreeKeys& given,
   return all;
 }
 
-Config with_layout(const Config& config, const FreeKeys& free, const RunStrategy& layout) {
+Config with_layout(const Config& config, const FreeKeys& free, const RunArrangement& layout) {
   Config changed = config;
   ParallelConfig& parallel = changed.parallel;
   parallel.tensor_parallel = layout.tensor_parallel;
@@ -299,7 +301,7 @@ Config with_layout(const Config& config, const FreeKeys& free, const RunStrategy
   parallel.pipeline_stages = layout.stages;
   parallel.virtual_pipeline_stages = layout.chunks;
   if (free.sequence) parallel.sequence_parallel = layout.tensor_parallel > 1;
-  for (const StrategyAxis& axis : layout_axes()) {
+  for (const ArrangementAxis& axis : layout_axes()) {
     if (free.*axis.free) axis.set(layout, parallel);
   }
   if (free.micro_batch) {
@@ -338,7 +340,7 @@ Config with_layout(const Config& config, const FreeKeys& free, const RunStrategy
   return changed;
 }
 
-std::string layout_text(const RunStrategy& layout, std::int64_t world) {
+std::string layout_text(const RunArrangement& layout, std::int64_t world) {
   std::string text;
   const auto add = [&](const char* name, std::int64_t size) {
     if (size > 1) text += (text.empty() ? "" : " ") + std::string(name) + std::to_string(size);
@@ -358,7 +360,7 @@ std::string layout_text(const RunStrategy& layout, std::int64_t world) {
     text += " first " + std::to_string(layout.first_layers) + " last " +
             std::to_string(layout.last_layers);
   }
-  for (const StrategyAxis& axis : layout_axes()) {
+  for (const ArrangementAxis& axis : layout_axes()) {
     const std::string word = axis.word(layout);
     if (axis.applies(layout) && word != axis.word({})) {
       text += " " + std::string(axis.label) + word;

@@ -13,7 +13,7 @@
 namespace trainctl {
 
 /// Values of the keys that a search may set.
-struct RunStrategy {
+struct RunArrangement {
   std::int64_t tensor_parallel = 1, context_parallel = 1, expert_parallel = 1;
   std::int64_t stages = 1, chunks = 1;  // pipeline stages; chunks per stage
   std::int64_t micro_batch_size = 1;
@@ -25,10 +25,10 @@ struct RunStrategy {
   CpCommType cp_comm_type = CpCommType::p2p;  // one type for all layers
   std::int64_t cp_heads = 1;                  // ranks that exchange heads with cp_comm_type a2a+p2p
   bool tp_overlap = false;                    // overlap of collectives with matrix products
-  auto operator<=>(const RunStrategy&) const = default;
+  auto operator<=>(const RunArrangement&) const = default;
 };
 
-/// The keys of RunStrategy that the search chooses.
+/// The keys of RunArrangement that the search chooses.
 struct FreeKeys {
   bool tensor = false, sequence = false, context = false, experts = false, stages = false;
   bool chunks = false, micro_batch = false, optimizer = false, recompute = false;
@@ -55,22 +55,22 @@ FreeKeys free_keys(const Config& config, const SourceMap& sources, const KeyChoi
 /// The words of the searched keys, "tensor_parallel, recompute"; "" if none is searched.
 std::string searched_text(const FreeKeys& free);
 
-/// A searched key whose values are words instead of sizes. Its value is a member of RunStrategy.
-struct StrategyAxis {
+/// A searched key whose values are words instead of sizes. Its value is a member of RunArrangement.
+struct ArrangementAxis {
   std::string_view key;                 // name in decisions and JSON
   std::string_view label;               // text before the word of a layout; may be empty
   std::vector<std::string_view> paths;  // keys of the file or options, each of which fixes the axis
   bool FreeKeys::*free;                 // member that tells whether the axis is searched
   std::int64_t max_ranks;               // with more ranks, the default word is kept
   /// Whether several words apply to a layout of these sizes.
-  bool (*applies)(const RunStrategy& layout);
+  bool (*applies)(const RunArrangement& layout);
   /// The layout with each word that its sizes allow, the default first.
-  std::vector<RunStrategy> (*values)(const Config& config, const RunStrategy& layout);
-  void (*take_given)(const ParallelConfig& given, RunStrategy& layout);
-  void (*set)(const RunStrategy& layout, ParallelConfig& parallel);
-  std::string (*word)(const RunStrategy& layout);
+  std::vector<RunArrangement> (*values)(const Config& config, const RunArrangement& layout);
+  void (*take_given)(const ParallelConfig& given, RunArrangement& layout);
+  void (*set)(const RunArrangement& layout, ParallelConfig& parallel);
+  std::string (*word)(const RunArrangement& layout);
 };
-std::span<const StrategyAxis> layout_axes();
+std::span<const ArrangementAxis> layout_axes();
 
 /// Keys and sections that affect the cost of a step and are not set by a search of this number of
 /// ranks, even if the file does not give them: another value may be faster. In the order of the
@@ -88,13 +88,14 @@ FreeKeys within_ranks(FreeKeys free, std::int64_t world);
 /// a layout. Stages have equal numbers of layers, with or without counting embedding and loss, or
 /// the first and last stage differ: of these pairs the four whose largest stage is smallest. Each
 /// layout comes with every word of each free axis that applies.
-std::vector<RunStrategy> layouts_of(const Config& config, const FreeKeys& free, std::int64_t world);
+std::vector<RunArrangement> layouts_of(const Config& config, const FreeKeys& free,
+                                       std::int64_t world);
 
 /// The configuration with the layout. Sequence parallelism is on if tensor parallelism is, unless
 /// the file sets it.
-Config with_layout(const Config& config, const FreeKeys& free, const RunStrategy& layout);
+Config with_layout(const Config& config, const FreeKeys& free, const RunArrangement& layout);
 
 /// Text such as "tp 2 pp 4 x 2 dp 8 micro-batch 1 level2", without sizes of 1.
-std::string layout_text(const RunStrategy& layout, std::int64_t world);
+std::string layout_text(const RunArrangement& layout, std::int64_t world);
 
 }  // namespace trainctl

@@ -21,7 +21,7 @@ struct Difference {
 };
 
 /// The kinds of cost in which a layout exceeds the best one most, the largest first.
-std::vector<Difference> loses_by(const FoundStrategy& one, const FoundStrategy& best) {
+std::vector<Difference> loses_by(const FoundArrangement& one, const FoundArrangement& best) {
   constexpr std::size_t most = 3;
   const double least = 1e-4 * best.seconds;
   std::vector<Difference> all;
@@ -35,13 +35,13 @@ std::vector<Difference> loses_by(const FoundStrategy& one, const FoundStrategy& 
   return all;
 }
 
-std::string layout_line(const FoundStrategy& one, const SearchedStrategies& searched) {
+std::string layout_line(const FoundArrangement& one, const SearchedArrangements& searched) {
   return "  " + padded_left(format_seconds(one.seconds), 10) +
          padded_left(format_bytes(one.bytes), 12) + "  " + layout_text(one.layout, searched.world) +
          (one.repeats ? " recompute auto" : "");
 }
 
-std::string why_text(const FoundStrategy& one, const FoundStrategy& best) {
+std::string why_text(const FoundArrangement& one, const FoundArrangement& best) {
   std::string text;
   for (const Difference& more : loses_by(one, best)) {
     text += (text.empty() ? "" : ", ") + std::string(more.entry->text) + " +" +
@@ -50,8 +50,9 @@ std::string why_text(const FoundStrategy& one, const FoundStrategy& best) {
   return text;
 }
 
-void write_layout(JsonText& json, const FoundStrategy& one, const SearchedStrategies& searched) {
-  const RunStrategy& layout = one.layout;
+void write_layout(JsonText& json, const FoundArrangement& one,
+                  const SearchedArrangements& searched) {
+  const RunArrangement& layout = one.layout;
   json.member("layout", layout_text(layout, searched.world));
   json.member("tensor_parallel", layout.tensor_parallel);
   json.member("context_parallel", layout.context_parallel);
@@ -64,7 +65,7 @@ void write_layout(JsonText& json, const FoundStrategy& one, const SearchedStrate
   json.member("account_for_loss", layout.counts_loss);
   json.member("first_stage_layers", layout.first_layers);
   json.member("last_stage_layers", layout.last_layers);
-  for (const StrategyAxis& axis : layout_axes()) {
+  for (const ArrangementAxis& axis : layout_axes()) {
     json.member(axis.key, axis.word(layout));
   }
   json.member("recompute_auto", one.repeats);
@@ -75,23 +76,23 @@ void write_layout(JsonText& json, const FoundStrategy& one, const SearchedStrate
 }
 
 /// The number of layouts with a ledger: the best one and those compared with it.
-std::size_t compared(const SearchedStrategies& searched) {
+std::size_t compared(const SearchedArrangements& searched) {
   return static_cast<std::size_t>(std::ranges::count_if(
-      searched.found, [](const FoundStrategy& one) { return one.ledger.has_value(); }));
+      searched.found, [](const FoundArrangement& one) { return one.ledger.has_value(); }));
 }
 
 /// The number of layouts that were also priced with other figures of the cluster.
-std::size_t priced_again(const SearchedStrategies& searched) {
+std::size_t priced_again(const SearchedArrangements& searched) {
   return static_cast<std::size_t>(std::ranges::count_if(
-      searched.found, [](const FoundStrategy& one) { return !one.changed.empty(); }));
+      searched.found, [](const FoundArrangement& one) { return !one.changed.empty(); }));
 }
 
-std::string short_text(const StrategyOutcome& one, const SearchedStrategies& searched) {
+std::string short_text(const ArrangementOutcome& one, const SearchedArrangements& searched) {
   return layout_text(one.layout, searched.world) + (one.repeats ? " recompute auto" : "");
 }
 
 /// The basis of the answer: "on NVIDIA H100 SXM 80 GB with trainctl; device table: ...".
-std::string trust_text(const SearchedStrategies& searched) {
+std::string trust_text(const SearchedArrangements& searched) {
   const DeviceTime& time = *searched.on_device;
   return "on " + time.device + " with " + time.software + "; " + time.trust +
          ": expect an error of " + printed("%.0f", 100 * time.expected_error) + " %";
@@ -104,7 +105,7 @@ std::string keys_lines(const FreeKeys& free, std::int64_t world) {
 }
 
 /// Lines about searches within parts of the memory that ended early.
-std::string parts_text(const SearchedStrategies& searched) {
+std::string parts_text(const SearchedArrangements& searched) {
   std::string text;
   for (const PartOfMemory& one : searched.parts) {
     if (!one.ended_early) continue;
@@ -116,7 +117,7 @@ std::string parts_text(const SearchedStrategies& searched) {
   return text;
 }
 
-std::string sensitivity_text(const SearchedStrategies& searched) {
+std::string sensitivity_text(const SearchedArrangements& searched) {
   const std::vector<Sensitivity> all = sensitivities_of(searched);
   if (all.empty()) return "";
   const std::size_t priced = priced_again(searched);
@@ -132,7 +133,7 @@ std::string sensitivity_text(const SearchedStrategies& searched) {
            layout_text(searched.found[one->layout].layout, searched.world);
   };
   for (const Sensitivity& one : all) {
-    const FoundStrategy& best = searched.found.front();
+    const FoundArrangement& best = searched.found.front();
     text += "  " + padded(one.best.figure, 36) +
             padded_left(figure_text(one.best.value, one.best.unit), 14) + "  " +
             padded_left(more_text(one.seconds_less, best.seconds), 8) +
@@ -142,8 +143,8 @@ std::string sensitivity_text(const SearchedStrategies& searched) {
   return text;
 }
 
-std::string explanation(const SearchedStrategies& searched) {
-  const FoundStrategy& best = searched.found.front();
+std::string explanation(const SearchedArrangements& searched) {
+  const FoundArrangement& best = searched.found.front();
   std::string text = "seconds of the best, the mean of its stages\n";
   for (const LedgerEntry& entry : ledger_entries) {
     const double seconds = *best.ledger.*entry.seconds;
@@ -153,7 +154,7 @@ std::string explanation(const SearchedStrategies& searched) {
   }
   text += "decisions, and the fastest layout that decides otherwise\n";
   for (const Decision& one : decisions_of(searched)) {
-    const bool planned = one.layout.state == StrategyOutcome::State::planned;
+    const bool planned = one.layout.state == ArrangementOutcome::State::planned;
     text += "  " + padded(one.key + " " + one.taken, 36) + " -> " + padded(one.otherwise, 12) +
             (planned ? "" : "at least ") + more_text(one.layout.seconds, best.seconds) + "  " +
             short_text(one.layout, searched) + "\n";
@@ -161,7 +162,7 @@ std::string explanation(const SearchedStrategies& searched) {
   return text;
 }
 
-void write_ledger(JsonText& json, const FoundStrategy& one) {
+void write_ledger(JsonText& json, const FoundArrangement& one) {
   if (!one.ledger) return;
   json.key("ledger").open_object(JsonText::Form::one_line);
   for (const LedgerEntry& entry : ledger_entries)
@@ -169,7 +170,7 @@ void write_ledger(JsonText& json, const FoundStrategy& one) {
   json.close();
 }
 
-void write_parts(JsonText& json, const SearchedStrategies& searched) {
+void write_parts(JsonText& json, const SearchedArrangements& searched) {
   json.key("parts_of_memory").open_array();
   for (const PartOfMemory& one : searched.parts) {
     json.open_object(JsonText::Form::one_line);
@@ -183,7 +184,7 @@ void write_parts(JsonText& json, const SearchedStrategies& searched) {
   json.close();
 }
 
-void write_empty(JsonText& json, const SearchedStrategies& searched) {
+void write_empty(JsonText& json, const SearchedArrangements& searched) {
   json.key("empty");
   if (!searched.empty) return json.json("null");
   const EmptySpace& space = *searched.empty;
@@ -201,7 +202,7 @@ void write_empty(JsonText& json, const SearchedStrategies& searched) {
   json.close();
 }
 
-void write_decisions(JsonText& json, const SearchedStrategies& searched) {
+void write_decisions(JsonText& json, const SearchedArrangements& searched) {
   json.key("decisions").open_array();
   for (const Decision& one : decisions_of(searched)) {
     json.open_object(JsonText::Form::one_line);
@@ -209,14 +210,14 @@ void write_decisions(JsonText& json, const SearchedStrategies& searched) {
     json.member("taken", one.taken);
     json.member("otherwise", one.otherwise);
     json.member("seconds", one.layout.seconds);
-    json.member("planned", one.layout.state == StrategyOutcome::State::planned);
+    json.member("planned", one.layout.state == ArrangementOutcome::State::planned);
     json.member("layout", short_text(one.layout, searched));
     json.close();
   }
   json.close();
 }
 
-void write_sensitivity(JsonText& json, const SearchedStrategies& searched) {
+void write_sensitivity(JsonText& json, const SearchedArrangements& searched) {
   const auto text = [&](std::size_t layout) {
     return layout_text(searched.found[layout].layout, searched.world);
   };
@@ -254,7 +255,7 @@ std::string more_text(double seconds, double best) {
   return printed("%+.1f", std::abs(more) < 0.05 ? 0 : more) + " %";
 }
 
-std::string empty_text(const SearchedStrategies& searched) {
+std::string empty_text(const SearchedArrangements& searched) {
   const EmptySpace& space = *searched.empty;
   const std::string ranks = grouped_count(searched.world, "rank");
   std::string text, fits;
@@ -277,8 +278,8 @@ std::string empty_text(const SearchedStrategies& searched) {
   return text + (fits.empty() ? "" : "\n  " + fits);
 }
 
-std::vector<Sensitivity> sensitivities_of(const SearchedStrategies& searched) {
-  std::vector<PricedStrategy> priced;
+std::vector<Sensitivity> sensitivities_of(const SearchedArrangements& searched) {
+  std::vector<PricedArrangement> priced;
   for (std::size_t i = 0; i < priced_again(searched); ++i) {
     priced.push_back({searched.found[i].seconds, searched.found[i].changed});
   }
@@ -289,7 +290,7 @@ namespace {
 
 /// A comment for each key that a search chose, such as "searched; at least +3.1 % with 4". If one
 /// word sets several keys, only the first key gets the full comment.
-std::map<std::string, std::string, std::less<>> comments_of(const SearchedStrategies& searched) {
+std::map<std::string, std::string, std::less<>> comments_of(const SearchedArrangements& searched) {
   const double best = searched.found.front().seconds;
   std::map<std::string, std::string, std::less<>> comments;
   const std::vector<Decision> decisions = decisions_of(searched);
@@ -298,7 +299,7 @@ std::map<std::string, std::string, std::less<>> comments_of(const SearchedStrate
     for (const std::string_view path : key.paths) comments[std::string(path)] = "searched";
     const auto one = std::ranges::find(decisions, key.word, &Decision::key);
     if (one == decisions.end()) continue;
-    const bool planned = one->layout.state == StrategyOutcome::State::planned;
+    const bool planned = one->layout.state == ArrangementOutcome::State::planned;
     comments[std::string(key.paths.front())] +=
         formatted("; {}{} with {}", planned ? "" : "at least ",
                   more_text(one->layout.seconds, best), one->otherwise);
@@ -308,8 +309,8 @@ std::map<std::string, std::string, std::less<>> comments_of(const SearchedStrate
 
 }  // namespace
 
-std::string best_config(const StrategySearch& search, const SearchedStrategies& searched) {
-  const FoundStrategy& best = searched.found.front();
+std::string best_config(const ArrangementSearch& search, const SearchedArrangements& searched) {
+  const FoundArrangement& best = searched.found.front();
   const auto comments = comments_of(searched);
   std::istringstream lines(dump_config(config_of(search, best), nullptr));
   std::string text = "# The best layout that trainctl plan --search found: " +
@@ -327,7 +328,7 @@ std::string best_config(const StrategySearch& search, const SearchedStrategies& 
   return text;
 }
 
-std::string print_search(const SearchedStrategies& searched, bool explains) {
+std::string print_search(const SearchedArrangements& searched, bool explains) {
   std::string text = grouped_count(static_cast<std::int64_t>(searched.space), "layout") + " of " +
                      grouped_count(searched.world, "rank") + ", memory limit " +
                      printed("%.4g", searched.memory_limit) +
@@ -339,7 +340,7 @@ std::string print_search(const SearchedStrategies& searched, bool explains) {
             : searched.empty  ? "search-space-empty: " + empty_text(searched) + "\n"
                               : "none fits\n";
   } else {
-    const FoundStrategy& best = searched.found.front();
+    const FoundArrangement& best = searched.found.front();
     text += "best\n" + layout_line(best, searched) + "\n  " +
             (searched.gap > 0 ? "no other layout can be faster by more than " +
                                     printed("%.1f", 100 * searched.gap) + " %"
@@ -348,12 +349,12 @@ std::string print_search(const SearchedStrategies& searched, bool explains) {
     const std::size_t shown = compared(searched);
     if (shown > 1) text += "others, and what they spend more than the best\n";
     for (std::size_t i = 1; i < shown; ++i) {
-      const FoundStrategy& one = searched.found[i];
+      const FoundArrangement& one = searched.found[i];
       text += layout_line(one, searched) + "\n" + std::string(26, ' ') +
               more_text(one.seconds, best.seconds) + ": " + why_text(one, best) + "\n";
     }
     text += "frontier: less memory takes longer\n";
-    for (const FoundStrategy& one : searched.frontier) text += layout_line(one, searched) + "\n";
+    for (const FoundArrangement& one : searched.frontier) text += layout_line(one, searched) + "\n";
     text += parts_text(searched);
     text += sensitivity_text(searched);
     if (explains) text += explanation(searched);
@@ -369,7 +370,7 @@ std::string print_search(const SearchedStrategies& searched, bool explains) {
 
 namespace {
 
-void write_search(JsonText& json, const SearchedStrategies& searched) {
+void write_search(JsonText& json, const SearchedArrangements& searched) {
   json.member("world_size", searched.world);
   json.member("memory_limit_gib", searched.memory_limit);
   json.key("search").open_object();
@@ -404,7 +405,7 @@ void write_search(JsonText& json, const SearchedStrategies& searched) {
   }
   json.close();
   json.key("frontier").open_array();
-  for (const FoundStrategy& one : searched.frontier) {
+  for (const FoundArrangement& one : searched.frontier) {
     json.open_object();
     write_layout(json, one, searched);
     json.close();
@@ -449,7 +450,7 @@ void write_search(JsonText& json, const SearchedStrategies& searched) {
 
 }  // namespace
 
-std::string print_search_json(const SearchedStrategies& searched) {
+std::string print_search_json(const SearchedArrangements& searched) {
   JsonText json;
   json.open_object();
   json.member("format_version", 2);
@@ -461,7 +462,7 @@ std::string print_search_json(const SearchedStrategies& searched) {
 namespace {
 
 /// Why no layout for this number of ranks was found.
-std::string none_text(const SearchedStrategies& one) {
+std::string none_text(const SearchedArrangements& one) {
   if (one.left > 0) return "stopped before a layout that fits was found";
   const auto most = std::ranges::max_element(
       one.refused, {}, [](const auto& refused) { return refused.second.count; });
@@ -473,17 +474,17 @@ std::string none_text(const SearchedStrategies& one) {
 
 }  // namespace
 
-std::string print_worlds(const std::vector<SearchedStrategies>& worlds) {
+std::string print_worlds(const std::vector<SearchedArrangements>& worlds) {
   std::string text = padded_left("ranks", 8) + padded_left("step", 11) +
                      padded_left("tokens/s", 11) + padded_left("of a rank", 11) +
                      padded_left("memory", 12) + "  layout\n";
-  for (const SearchedStrategies& one : worlds) {
+  for (const SearchedArrangements& one : worlds) {
     text += padded_left(format_grouped(one.world), 8);
     if (one.found.empty()) {
       text += "  " + none_text(one) + "\n";
       continue;
     }
-    const FoundStrategy& best = one.found.front();
+    const FoundArrangement& best = one.found.front();
     const double speed = static_cast<double>(one.tokens) / best.seconds;
     text += padded_left(format_seconds(best.seconds), 11) + padded_left(format_count(speed), 11) +
             padded_left(format_count(speed / static_cast<double>(one.world)), 11) +
@@ -491,16 +492,16 @@ std::string print_worlds(const std::vector<SearchedStrategies>& worlds) {
             (best.repeats ? " recompute auto" : "") + "\n";
   }
   std::int64_t most = 1;
-  for (const SearchedStrategies& one : worlds) most = std::max(most, one.world);
+  for (const SearchedArrangements& one : worlds) most = std::max(most, one.world);
   return text + (worlds.empty() ? "" : keys_lines(worlds.front().free, most));
 }
 
-std::string print_worlds_json(const std::vector<SearchedStrategies>& worlds) {
+std::string print_worlds_json(const std::vector<SearchedArrangements>& worlds) {
   JsonText json;
   json.open_object();
   json.member("format_version", 2);
   json.key("worlds").open_array();
-  for (const SearchedStrategies& one : worlds) {
+  for (const SearchedArrangements& one : worlds) {
     json.open_object();
     write_search(json, one);
     json.close();

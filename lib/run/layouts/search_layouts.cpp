@@ -34,7 +34,7 @@ struct IsLater {
 
 class Search {
  public:
-  Search(const StrategySearch& search, KnownStrategies& known, std::size_t part)
+  Search(const ArrangementSearch& search, KnownArrangements& known, std::size_t part)
       : search_(search), free_(free_keys(search)), known_(known), part_(part) {
     result_.world = search.site.world_size;
     result_.memory_limit = search.memory_limit;
@@ -44,7 +44,7 @@ class Search {
     if (!free_.recompute) result_.recompute = recompute.enable ? recompute.select : "none";
   }
 
-  SearchedStrategies run() {
+  SearchedArrangements run() {
     result_.space = known_.layouts().size();
     std::vector<Open> all;
     for (std::size_t number = 0; number < result_.space; ++number) {
@@ -99,7 +99,7 @@ class Search {
   }
 
   std::int64_t limit() const { return bytes_of_gib(search_.memory_limit); }
-  FoundStrategy found_of(const Open& open) const {
+  FoundArrangement found_of(const Open& open) const {
     return {.layout = known_.layouts()[open.number], .repeats = open.repeats, .bound = open.bound};
   }
 
@@ -117,8 +117,8 @@ class Search {
         next.push_back(open);
       }
     }
-    std::vector<std::vector<StrategyNeeds>> drafts(next.size());
-    std::vector<StrategyNeeds> plans(next.size());
+    std::vector<std::vector<ArrangementNeeds>> drafts(next.size());
+    std::vector<ArrangementNeeds> plans(next.size());
     parallel_for(std::ssize(next), 1, [&](std::int64_t begin, std::int64_t end) {
       for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
         const Open& open = next[i];
@@ -148,7 +148,7 @@ class Search {
     heap_.push(open);
   }
 
-  void take_draft(Open& open, const StrategyNeeds& needs) {
+  void take_draft(Open& open, const ArrangementNeeds& needs) {
     ++result_.plays;
     if (!needs.code.empty()) return refuse(needs, open);
     open.step = Step::drafted;
@@ -158,22 +158,22 @@ class Search {
     heap_.push(open);
   }
 
-  void take_plan(Open& open, const StrategyNeeds& needs) {
+  void take_plan(Open& open, const ArrangementNeeds& needs) {
     ++result_.opened;
     if (!needs.code.empty()) return refuse(needs, open);
     if (needs.lacking > 0) return repeat(open, needs);
-    FoundStrategy found = found_of(open);
+    FoundArrangement found = found_of(open);
     found.seconds = needs.seconds;
     found.bytes = needs.bytes;
     const auto place = std::ranges::upper_bound(
-        result_.found, found, [](const FoundStrategy& a, const FoundStrategy& b) {
+        result_.found, found, [](const FoundArrangement& a, const FoundArrangement& b) {
           return std::pair(a.seconds, a.layout) < std::pair(b.seconds, b.layout);
         });
     result_.found.insert(place, found);
   }
 
   /// Handles a plan that does not fit: tries again with recomputation, or refuses the layout.
-  void repeat(Open& open, const StrategyNeeds& needs) {
+  void repeat(Open& open, const ArrangementNeeds& needs) {
     if (free_.recompute && !open.repeats) {
       open.repeats = true;
       open.bound = std::max(open.bound, needs.seconds);
@@ -184,7 +184,7 @@ class Search {
 
   /// Refuses a layout that needs more bytes than the limit.
   void refuse_size(const char* what, std::int64_t bytes, const Open& open) {
-    StrategyNeeds needs;
+    ArrangementNeeds needs;
     needs.code = out_of_memory;
     needs.lacking = bytes - limit();
     refuse(needs, open, what);
@@ -192,8 +192,8 @@ class Search {
 
   /// Counts a refused layout. Per error code, keeps the layout that lacks the least memory or could
   /// have been the fastest. `what` begins the message if `needs` has none.
-  void refuse(const StrategyNeeds& needs, const Open& open, const char* what = "") {
-    RefusedStrategies& refused = result_.refused[needs.code];
+  void refuse(const ArrangementNeeds& needs, const Open& open, const char* what = "") {
+    RefusedArrangements& refused = result_.refused[needs.code];
     if (refused.count == 0 ||
         std::pair(needs.lacking, open.bound) < std::pair(refused.lacking, refused.nearest.bound)) {
       refused.nearest = found_of(open);
@@ -202,12 +202,12 @@ class Search {
                                               : needs.message;
     }
     ++refused.count;
-    keep({known_.layouts()[open.number], open.repeats, StrategyOutcome::State::refused, open.bound,
-          needs.code, needs.lacking, needs.stage});
+    keep({known_.layouts()[open.number], open.repeats, ArrangementOutcome::State::refused,
+          open.bound, needs.code, needs.lacking, needs.stage});
   }
 
   /// Stores the outcome of a layout, but only in the search within the whole limit.
-  void keep(StrategyOutcome outcome) {
+  void keep(ArrangementOutcome outcome) {
     if (part_ == 0) result_.outcomes.push_back(std::move(outcome));
   }
 
@@ -218,27 +218,29 @@ class Search {
       result_.least = heap_.empty() ? best() : std::min(best(), heap_.top().bound);
       result_.gap = 1 - result_.least / best();
     }
-    for (const FoundStrategy& one : result_.found) {
-      keep({one.layout, one.repeats, StrategyOutcome::State::planned, one.seconds});
+    for (const FoundArrangement& one : result_.found) {
+      keep({one.layout, one.repeats, ArrangementOutcome::State::planned, one.seconds});
     }
     for (; !heap_.empty(); heap_.pop()) {
       const Open& one = heap_.top();
-      keep({known_.layouts()[one.number], one.repeats, StrategyOutcome::State::bounded, one.bound});
+      keep({known_.layouts()[one.number], one.repeats, ArrangementOutcome::State::bounded,
+            one.bound});
     }
   }
 
-  const StrategySearch& search_;
+  const ArrangementSearch& search_;
   FreeKeys free_;
-  KnownStrategies& known_;
+  KnownArrangements& known_;
   std::size_t part_;
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
   Heap heap_;
-  SearchedStrategies result_;
+  SearchedArrangements result_;
 };
 
 }  // namespace
 
-KnownStrategies::KnownStrategies(const StrategySearch& search, const Machine& machine, int parts)
+KnownArrangements::KnownArrangements(const ArrangementSearch& search, const Machine& machine,
+                                     int parts)
     : search_(search),
       machine_(machine),
       bound_(search, free_keys(search), machine),
@@ -246,41 +248,42 @@ KnownStrategies::KnownStrategies(const StrategySearch& search, const Machine& ma
   for (int part = 0; part < parts; ++part) {
     limits_.push_back(search.memory_limit * (parts_of_memory - part) / parts_of_memory);
   }
-  for (const RunStrategy& layout : layouts_) {
+  for (const RunArrangement& layout : layouts_) {
     seconds_.push_back(bound_.seconds(layout));
     states_.push_back(bound_.state_bytes(layout));
   }
 }
 
-std::int64_t KnownStrategies::bring_closer(std::size_t number, std::size_t part) {
-  const StrategyBound::Closer closer = bound_.closer(layouts_[number], bytes_of_gib(limits_[part]));
+std::int64_t KnownArrangements::bring_closer(std::size_t number, std::size_t part) {
+  const ArrangementBound::Closer closer =
+      bound_.closer(layouts_[number], bytes_of_gib(limits_[part]));
   seconds_[number] = std::max(seconds_[number], closer.seconds);
   return closer.bytes;
 }
 
-const std::vector<StrategyNeeds>* KnownStrategies::drafted(std::size_t number) const {
+const std::vector<ArrangementNeeds>* KnownArrangements::drafted(std::size_t number) const {
   const auto found = drafts_.find(number);
   return found == drafts_.end() ? nullptr : &found->second;
 }
 
-void KnownStrategies::keep_draft(std::size_t number, std::vector<StrategyNeeds> needs) {
+void KnownArrangements::keep_draft(std::size_t number, std::vector<ArrangementNeeds> needs) {
   drafts_[number] = std::move(needs);
 }
 
-std::vector<StrategyNeeds> KnownStrategies::draft(std::size_t number) const {
+std::vector<ArrangementNeeds> KnownArrangements::draft(std::size_t number) const {
   return draft_layout(search_, machine_, layouts_[number], limits_);
 }
 
-SearchedStrategies search_once(const StrategySearch& search, KnownStrategies& known,
-                               std::size_t part) {
+SearchedArrangements search_once(const ArrangementSearch& search, KnownArrangements& known,
+                                 std::size_t part) {
   return Search(search, known, part).run();
 }
 
-SearchedStrategies search_layouts(const StrategySearch& search) {
+SearchedArrangements search_layouts(const ArrangementSearch& search) {
   const auto machine = machine_of(search.config.cluster, search.site.world_size);
   require(machine.has_value(), ExitCode::config, "cluster.device cannot be read");
-  KnownStrategies known(search, *machine, parts_of_memory);
-  SearchedStrategies searched = search_once(search, known);
+  KnownArrangements known(search, *machine, parts_of_memory);
+  SearchedArrangements searched = search_once(search, known);
   if (!searched.found.empty()) {
     add_frontier(search, known, searched);
     compare_layouts(search, *machine, searched);
@@ -290,12 +293,12 @@ SearchedStrategies search_layouts(const StrategySearch& search) {
   return searched;
 }
 
-FreeKeys free_keys(const StrategySearch& search) {
+FreeKeys free_keys(const ArrangementSearch& search) {
   return within_ranks(free_keys(search.config, search.sources, search.keys),
                       search.site.world_size);
 }
 
-Config config_of(const StrategySearch& search, const FoundStrategy& found) {
+Config config_of(const ArrangementSearch& search, const FoundArrangement& found) {
   const FreeKeys free = free_keys(search);
   Config config = with_layout(search.config, free, found.layout);
   if (!free.recompute || !found.repeats) return config;

@@ -17,7 +17,7 @@
 
 namespace trainctl {
 
-struct StrategySearch {
+struct ArrangementSearch {
   const Config& config;  // as settled for a plan, with cluster.device
   const SourceMap& sources;
   Site site;
@@ -32,8 +32,8 @@ struct StrategySearch {
   std::function<void(const std::string&)> tell{};  // gets progress messages, every few seconds
 };
 
-struct FoundStrategy {
-  RunStrategy layout;
+struct FoundArrangement {
+  RunArrangement layout;
   bool repeats = false;    // recompute.select is auto
   double seconds = 0;      // per step
   std::int64_t bytes = 0;  // per rank, on its device
@@ -46,9 +46,9 @@ struct FoundStrategy {
 };
 
 /// The outcome of a layout of the space.
-struct StrategyOutcome {
+struct ArrangementOutcome {
   enum class State : std::uint8_t { planned, bounded, refused };
-  RunStrategy layout;
+  RunArrangement layout;
   bool repeats = false;  // recompute.select is auto
   State state = State::bounded;
   double seconds = 0;        // per step; a lower bound if it was not planned
@@ -58,9 +58,9 @@ struct StrategyOutcome {
 };
 
 /// The layouts refused for one reason.
-struct RefusedStrategies {
+struct RefusedArrangements {
   std::int64_t count = 0;
-  FoundStrategy nearest;     // the layout that lacks least memory, or could have been fastest
+  FoundArrangement nearest;  // the layout that lacks least memory, or could have been fastest
   std::int64_t lacking = 0;  // missing bytes of `nearest`
   std::string message;       // message about `nearest`
 };
@@ -75,30 +75,30 @@ struct PartOfMemory {
 
 /// A search in which no layout fits: the lack of the leanest layout, and what would suffice.
 struct EmptySpace {
-  std::optional<FoundStrategy> leanest{};  // none if no layout was refused for memory alone
+  std::optional<FoundArrangement> leanest{};  // none if no layout was refused for memory alone
   int stage = 0;
   std::int64_t bytes = 0, lacking = 0;  // bytes that the leanest layout needs and lacks on `stage`
   std::optional<double> limit{};        // GiB within which the leanest layout was planned
   std::optional<std::int64_t> world{};  // number of ranks for which a planned layout fits
 };
 
-struct SearchedStrategies {
-  std::size_t space = 0;             // number of layouts whose sizes divide
-  std::size_t plays = 0;             // drafted layouts
-  std::size_t opened = 0;            // planned layouts, with recompute.select auto if necessary
-  std::size_t left = 0;              // number of layouts neither planned nor refused
-  double gap = 0;                    // proven gap; if 0, no layout is faster
-  double least = 0;                  // lower bound of the seconds of any layout that fits
-  std::vector<FoundStrategy> found;  // layouts that fit, the fastest first
+struct SearchedArrangements {
+  std::size_t space = 0;                // number of layouts whose sizes divide
+  std::size_t plays = 0;                // drafted layouts
+  std::size_t opened = 0;               // planned layouts, with recompute.select auto if necessary
+  std::size_t left = 0;                 // number of layouts neither planned nor refused
+  double gap = 0;                       // proven gap; if 0, no layout is faster
+  double least = 0;                     // lower bound of the seconds of any layout that fits
+  std::vector<FoundArrangement> found;  // layouts that fit, the fastest first
   /// Layouts that no other beats in both seconds and bytes, among `found` and the best within seven
   /// eighths of the limit, six eighths, and so on.
-  std::vector<FoundStrategy> frontier;
+  std::vector<FoundArrangement> frontier;
   std::vector<PartOfMemory> parts;  // one per eighth of the limit, from seven down to one
   std::optional<EmptySpace> empty{};
-  std::map<std::string, RefusedStrategies> refused;  // by the code of the error
-  std::vector<StrategyOutcome> outcomes;             // for all layouts of the space
-  std::optional<DeviceTime> on_device{};             // basis of the seconds of the best
-  std::int64_t tokens = 0;                           // per step
+  std::map<std::string, RefusedArrangements> refused;  // by the code of the error
+  std::vector<ArrangementOutcome> outcomes;            // for all layouts of the space
+  std::optional<DeviceTime> on_device{};               // basis of the seconds of the best
+  std::int64_t tokens = 0;                             // per step
   std::int64_t world = 1;
   double memory_limit = 0;  // GiB
   FreeKeys free;
@@ -110,34 +110,34 @@ struct SearchedStrategies {
 /// (plan/cost/min_needs.h). The layout with the lowest bound is planned, with recompute.select auto
 /// if it needs recomputation or its plan without it does not fit. Threads of parallel_for share the
 /// work; the result does not depend on their number.
-SearchedStrategies search_layouts(const StrategySearch& search);
+SearchedArrangements search_layouts(const ArrangementSearch& search);
 
 /// The keys that the search chooses.
-FreeKeys free_keys(const StrategySearch& search);
+FreeKeys free_keys(const ArrangementSearch& search);
 
 /// The configuration of a found layout.
-Config config_of(const StrategySearch& search, const FoundStrategy& found);
+Config config_of(const ArrangementSearch& search, const FoundArrangement& found);
 
 /// The result as text. `explains`: also the value of each decision, and the best one's ledger.
-std::string print_search(const SearchedStrategies& searched, bool explains = false);
+std::string print_search(const SearchedArrangements& searched, bool explains = false);
 /// The result as a JSON document (docs/plan-json.md).
-std::string print_search_json(const SearchedStrategies& searched);
+std::string print_search_json(const SearchedArrangements& searched);
 /// The best layouts for several numbers of ranks, one row each.
-std::string print_worlds(const std::vector<SearchedStrategies>& worlds);
-std::string print_worlds_json(const std::vector<SearchedStrategies>& worlds);
+std::string print_worlds(const std::vector<SearchedArrangements>& worlds);
+std::string print_worlds_json(const std::vector<SearchedArrangements>& worlds);
 
 /// The best as a configuration with every value, and a comment at each key that was searched: what
 /// the fastest layout with another value takes more.
-std::string best_config(const StrategySearch& search, const SearchedStrategies& searched);
+std::string best_config(const ArrangementSearch& search, const SearchedArrangements& searched);
 
 /// How much slower than the best, such as "+3.1 %".
 std::string more_text(double seconds, double best);
 
 /// Text about a search without a result: "no layout of 8 ranks fits in 16 GiB: tp 2 dp 4
 /// micro-batch 1 needs at least ... on stage 0", and a line with what would fit.
-std::string empty_text(const SearchedStrategies& searched);
+std::string empty_text(const SearchedArrangements& searched);
 
 /// The sensitivities of the layouts that were priced again, which are numbered as in `found`.
-std::vector<Sensitivity> sensitivities_of(const SearchedStrategies& searched);
+std::vector<Sensitivity> sensitivities_of(const SearchedArrangements& searched);
 
 }  // namespace trainctl

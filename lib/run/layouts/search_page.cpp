@@ -19,13 +19,13 @@ std::string_view embedded_search_js();  // seconds against memory
 
 namespace {
 
-using State = StrategyOutcome::State;
+using State = ArrangementOutcome::State;
 
 constexpr double page_gibibyte = 1 << 30;
 
 class SearchPage {
  public:
-  SearchPage(const SearchedStrategies& searched) : searched_(searched) {}
+  SearchPage(const SearchedArrangements& searched) : searched_(searched) {}
 
   std::string facts() const {
     std::string text = "<div class=\"facts\">\n";
@@ -52,7 +52,7 @@ class SearchPage {
                      "");
     }
     std::string rows;
-    for (const FoundStrategy& one : searched_.frontier) {
+    for (const FoundArrangement& one : searched_.frontier) {
       rows += "<tr>" + cell(text_of(one), "line") + cell(format_seconds(one.seconds), "n") +
               cell(format_bytes(one.bytes), "n") + "</tr>\n";
     }
@@ -70,7 +70,7 @@ class SearchPage {
 
   std::string maps() const {
     std::string text;
-    for (const StrategyMap& one : maps_of(searched_)) text += map(one);
+    for (const ArrangementMap& one : maps_of(searched_)) text += map(one);
     return section("maps", "Where the time is least",
                    "The least seconds of a step over all else. Darker is faster. With ≥ a bound of "
                    "layouts that were not planned; a word is the reason why all were refused.",
@@ -81,7 +81,7 @@ class SearchPage {
   std::string ledgers() const {
     double longest = 0;
     std::set<std::string_view> used;
-    for (const FoundStrategy& one : compared()) {
+    for (const FoundArrangement& one : compared()) {
       longest = std::max(longest, one.seconds);
       for (const LedgerEntry& entry : ledger_entries) {
         if (*one.ledger.*entry.seconds > 1e-4 * one.seconds) used.insert(entry.key);
@@ -89,7 +89,7 @@ class SearchPage {
     }
     if (longest == 0) return "";
     std::string bars;
-    for (const FoundStrategy& one : compared()) bars += ledger_bar(one, longest);
+    for (const FoundArrangement& one : compared()) bars += ledger_bar(one, longest);
     std::string legend = "<ul class=\"legend\">";
     for (std::size_t i = 0; i < ledger_entries.size(); ++i) {
       if (!used.contains(ledger_entries[i].key)) continue;
@@ -162,13 +162,13 @@ class SearchPage {
            html + "</section>\n";
   }
 
-  std::string text_of(const FoundStrategy& one) const {
+  std::string text_of(const FoundArrangement& one) const {
     return layout_text(one.layout, searched_.world) + (one.repeats ? " recompute auto" : "");
   }
 
-  std::vector<FoundStrategy> compared() const {
-    std::vector<FoundStrategy> all;
-    for (const FoundStrategy& one : searched_.found) {
+  std::vector<FoundArrangement> compared() const {
+    std::vector<FoundArrangement> all;
+    for (const FoundArrangement& one : searched_.found) {
       if (one.ledger) all.push_back(one);
     }
     return all;
@@ -180,7 +180,7 @@ class SearchPage {
   }
 
   std::string facts_of_best() const {
-    const FoundStrategy& best = searched_.found.front();
+    const FoundArrangement& best = searched_.found.front();
     const double speed = static_cast<double>(searched_.tokens) / best.seconds;
     return fact("Best", text_of(best),
                 searched_.gap > 0 ? "no other layout can be faster by more than " +
@@ -191,15 +191,15 @@ class SearchPage {
                 "of " + printed("%.4g", searched_.memory_limit) + " GiB");
   }
 
-  static auto is_point(const FoundStrategy& one) {
-    return [&one](const FoundStrategy& other) {
+  static auto is_point(const FoundArrangement& one) {
+    return [&one](const FoundArrangement& other) {
       return std::pair(other.bytes, other.seconds) == std::pair(one.bytes, one.seconds);
     };
   }
   /// The planned layouts, and those that the frontier adds for less memory.
-  std::vector<FoundStrategy> shown_points() const {
-    std::vector<FoundStrategy> shown = searched_.found;
-    for (const FoundStrategy& one : searched_.frontier) {
+  std::vector<FoundArrangement> shown_points() const {
+    std::vector<FoundArrangement> shown = searched_.found;
+    for (const FoundArrangement& one : searched_.frontier) {
       if (std::ranges::none_of(searched_.found, is_point(one))) shown.push_back(one);
     }
     return shown;
@@ -211,8 +211,8 @@ class SearchPage {
     json.open_object(JsonText::Form::one_line);
     json.member("limit", searched_.memory_limit);
     json.key("points").open_array();
-    const std::vector<FoundStrategy> shown = shown_points();
-    for (const FoundStrategy& one : shown) {
+    const std::vector<FoundArrangement> shown = shown_points();
+    for (const FoundArrangement& one : shown) {
       json.open_array(JsonText::Form::one_line);
       json.value(static_cast<double>(one.bytes) / page_gibibyte);
       json.value(one.seconds);
@@ -222,7 +222,7 @@ class SearchPage {
     }
     json.close();
     json.key("frontier").open_array(JsonText::Form::one_line);
-    for (const FoundStrategy& one : searched_.frontier) {
+    for (const FoundArrangement& one : searched_.frontier) {
       json.value(
           static_cast<std::int64_t>(std::ranges::find_if(shown, is_point(one)) - shown.begin()));
     }
@@ -231,7 +231,7 @@ class SearchPage {
     return page_data("scatter-data", json.take());
   }
 
-  static std::string ledger_words(const FoundStrategy& one) {
+  static std::string ledger_words(const FoundArrangement& one) {
     std::string text;
     if (!one.ledger) return text;
     for (const LedgerEntry& entry : ledger_entries) {
@@ -242,11 +242,11 @@ class SearchPage {
     return text;
   }
 
-  std::string map(const StrategyMap& map) const {
+  std::string map(const ArrangementMap& map) const {
     double least = 0;
     double most = 0;
     for (const auto& row : map.cells) {
-      for (const StrategyOutcome* one : row) {
+      for (const ArrangementOutcome* one : row) {
         if (one == nullptr || one->state != State::planned) continue;
         least = least == 0 ? one->seconds : std::min(least, one->seconds);
         most = std::max(most, one->seconds);
@@ -260,7 +260,7 @@ class SearchPage {
     text += "</tr></thead>\n<tbody>\n";
     for (std::size_t i = 0; i < map.rows.size(); ++i) {
       text += "<tr><th scope=\"row\">" + escaped(map.rows[i]) + "</th>";
-      for (const StrategyOutcome* one : map.cells[i]) text += map_cell(one, least, most);
+      for (const ArrangementOutcome* one : map.cells[i]) text += map_cell(one, least, most);
       text += "</tr>\n";
     }
     const std::string name = map.row_key + " by " + map.column_key;
@@ -269,7 +269,7 @@ class SearchPage {
   }
 
   /// A cell with one of five shades, from the fastest to the slowest planned layout.
-  static std::string map_cell(const StrategyOutcome* one, double least, double most) {
+  static std::string map_cell(const ArrangementOutcome* one, double least, double most) {
     if (one == nullptr) return "<td class=\"n\"></td>";
     if (one->state == State::refused)
       return "<td class=\"n\"><small>" + escaped(one->code) + "</small></td>";
@@ -282,7 +282,7 @@ class SearchPage {
            "</td>";
   }
 
-  std::string ledger_bar(const FoundStrategy& one, double longest) const {
+  std::string ledger_bar(const FoundArrangement& one, double longest) const {
     std::string parts;
     std::string words;
     for (std::size_t i = 0; i < ledger_entries.size(); ++i) {
@@ -329,11 +329,11 @@ class SearchPage {
            "</tr>\n";
   }
 
-  const SearchedStrategies& searched_;
+  const SearchedArrangements& searched_;
 };
 
 /// The best layout's stages and schedule, drawn over the seconds of its step.
-std::string timeline_of(const StrategySearch& search, const SearchedStrategies& searched) {
+std::string timeline_of(const ArrangementSearch& search, const SearchedArrangements& searched) {
   Diagnostics none;
   const Plan plan = prepare(config_of(search, searched.found.front()), search.sources, search.site,
                             Purpose::plan, none);
@@ -344,7 +344,7 @@ std::string timeline_of(const StrategySearch& search, const SearchedStrategies& 
 
 }  // namespace
 
-std::string print_search_page(const StrategySearch& search, const SearchedStrategies& searched,
+std::string print_search_page(const ArrangementSearch& search, const SearchedArrangements& searched,
                               const PageHead& head) {
   const SearchPage parts(searched);
   const bool fits = !searched.found.empty();

@@ -27,7 +27,7 @@ inline constexpr double less_of_figure = 0.8, more_of_figure = 1.2;
 std::vector<ChangedFigure> repriced(const Plan& plan, const Machine& machine);
 
 /// The prices of a layout compared in a search.
-struct PricedStrategy {
+struct PricedArrangement {
   double seconds = 0;
   std::vector<ChangedFigure> changed;
 };
@@ -46,7 +46,7 @@ struct Sensitivity {
 };
 /// The first layout is the best one. Figures with the largest changes come first; figures that no
 /// layout uses are omitted.
-std::vector<Sensitivity> sensitivities(const std::vector<PricedStrategy>& layouts);
+std::vector<Sensitivity> sensitivities(const std::vector<PricedArrangement>& layouts);
 
 /// A value with its unit: "989 TFLOP/s", "50 GB/s", "14 us", "15 %".
 std::string figure_text(double value, const std::string& unit);

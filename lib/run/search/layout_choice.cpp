@@ -259,9 +259,10 @@ std::string earlier_file(const OutputConfig& output, bool again) {
 
 }  // namespace
 
-ChosenStrategy choose_layout(ReadResult& read, const Site& site, const StrategySearcher& search,
-                             const StrategyRequest& request) {
-  ChosenStrategy choice;
+ChosenArrangement choose_layout(ReadResult& read, const Site& site,
+                                const ArrangementSearcher& search,
+                                const ArrangementRequest& request) {
+  ChosenArrangement choice;
   const ParallelConfig& parallel = read.config.parallel;
   const bool searches = parallel.parallel_mode == ParallelMode::auto_parallel;
   if (!searches || read.diagnostics.has_errors()) return choice;

@@ -12,18 +12,18 @@ namespace trainctl {
 
 inline constexpr const char* layout_file_name = "layout.yaml";
 
-struct ChosenStrategy {
+struct ChosenArrangement {
   std::optional<SearchReport> report;  // result of the search; nullopt without auto_parallel
   std::string taken_from;  // path of the layout.yaml used; empty if the layout was searched
   std::string file;        // contents for layout.yaml
 };
 
 /// How to obtain the answer of auto_parallel.
-struct StrategyRequest {
+struct ArrangementRequest {
   bool again = false;  // search even if the run's directory has an earlier answer
-  /// ChosenStrategy::file of another rank. If empty, this rank finds the answer itself.
+  /// ChosenArrangement::file of another rank. If empty, this rank finds the answer itself.
   std::string answer{};
-  ChosenStrategy* choice = nullptr;  // receives the chosen layout
+  ChosenArrangement* choice = nullptr;  // receives the chosen layout
 };
 
 /// With auto_parallel, replaces the searched keys by an answer: from another rank, from a usable
@@ -31,7 +31,8 @@ struct StrategyRequest {
 /// or if a value that its search read has changed. If the world size has changed, searches again
 /// and adds a note. Does not check another rank's answer: ranks with other files get plans with
 /// other hashes.
-ChosenStrategy choose_layout(ReadResult& read, const Site& site, const StrategySearcher& search,
-                             const StrategyRequest& request);
+ChosenArrangement choose_layout(ReadResult& read, const Site& site,
+                                const ArrangementSearcher& search,
+                                const ArrangementRequest& request);
 
 }  // namespace trainctl

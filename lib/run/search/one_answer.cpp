@@ -6,7 +6,7 @@
 namespace trainctl {
 
 void prepare_with_one_answer(Group& everyone, const char* what, bool searches,
-                             StrategyRequest& layout, const std::function<void()>& prepare) {
+                             ArrangementRequest& layout, const std::function<void()>& prepare) {
   const bool first = everyone.rank() == 0;
   // Rank 0 decides, so that ranks with different files do not wait for each other.
   if (!gather_all(everyone, searches).front()) {

@@ -13,6 +13,6 @@ namespace trainctl {
 /// ranks have no deadline. `what`: name of the configuration. If `prepare` throws on one rank,
 /// every rank throws. Collective.
 void prepare_with_one_answer(Group& everyone, const char* what, bool searches,
-                             StrategyRequest& layout, const std::function<void()>& prepare);
+                             ArrangementRequest& layout, const std::function<void()>& prepare);
 
 }  // namespace trainctl
