@@ -20,8 +20,9 @@ recent() {
   since=$((last - 4 * 3600))
   # A clone that is cut off within these hours does not know all that changed in them.
   if [ "$(git rev-parse --is-shallow-repository)" = true ]; then echo .; return; fi
-  git log --since="@$since" --numstat -I '^ *//' --format= -- lib apps | awk '$1 + $2 > 0 { print $NF }' | sort -u \
-    >"$build/changed"
+  # Renames are told as a file that goes and one that comes, so that each name stands alone on its line.
+  git log --since="@$since" --numstat --no-renames -I '^ *//' --format= -- lib apps |
+    awk '$1 + $2 > 0 { print $NF }' | sort -u >"$build/changed"
   paths=$({
     grep '\.cpp$' "$build/changed"
     sed -nE "s/^(lib|apps\/[^\/]*)\/(.*\.h)\$/#include \"\2\"/p" "$build/changed" >"$build/includes"
