@@ -20,6 +20,16 @@ struct WordList {
   consteval WordList(const char (&words)[size]) { std::ranges::copy(words, text); }
 };
 
+/// Takes the first word from `list`, with the bar after it. A loop, because GCC 12 cannot evaluate
+/// string_view::find at compile time under the sanitizer of undefined behaviour.
+constexpr std::string_view take_word(std::string_view& list) {
+  std::size_t size = 0;
+  while (size < list.size() && list[size] != '|') ++size;
+  const std::string_view word = list.substr(0, size);
+  list.remove_prefix(std::min(size + 1, list.size()));
+  return word;
+}
+
 /// The value of a key that takes one word of a list; the first word is the default. `key == "skip"`
 /// and `key = "skip"` compile only with a word of the list. A key is an enumeration instead if code
 /// distinguishes its values by `switch`, or if a value has several words.
@@ -28,11 +38,9 @@ class OneOf {
  public:
   constexpr OneOf() = default;
   consteval OneOf(const char* word) {
-    const std::string_view all(words.text), wanted(word);
-    for (std::size_t begin = 0; begin <= all.size(); ++number_) {
-      const std::size_t end = std::min(all.find('|', begin), all.size());
-      if (all.substr(begin, end - begin) == wanted) return;
-      begin = end + 1;
+    const std::string_view wanted(word);
+    for (std::string_view rest(words.text); !rest.empty(); ++number_) {
+      if (take_word(rest) == wanted) return;
     }
     throw "the list has no such word";
   }

@@ -147,14 +147,9 @@ inline constexpr Word word_table<ExpertWeights>[] = {
     {"all", ExpertWeights::all}, {"chosen", ExpertWeights::chosen}, {"kept", ExpertWeights::kept}};
 template <WordList list>
 inline constexpr auto word_table<OneOf<list>> = [] {
-  constexpr std::string_view text(list.text);
-  std::array<Word, std::ranges::count(text, '|') + 1> words;
-  std::size_t begin = 0;
-  for (Word& word : words) {
-    const std::size_t end = std::min(text.find('|', begin), text.size());
-    word = {text.substr(begin, end - begin), &word - words.data()};
-    begin = end + 1;
-  }
+  std::array<Word, std::ranges::count(list.text, '|') + 1> words;
+  std::string_view rest(list.text);
+  for (int number = 0; Word& word : words) word = {take_word(rest), number++};
   return words;
 }();
 
