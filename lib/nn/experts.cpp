@@ -14,33 +14,11 @@
 
 namespace trainctl {
 
-namespace {
-
-RouterWeighting weighting_of(ExpertWeights weights) {
-  switch (weights) {
-    case ExpertWeights::all: return RouterWeighting::all;
-    case ExpertWeights::chosen: return RouterWeighting::chosen;
-    case ExpertWeights::kept: break;
-  }
-  return RouterWeighting::kept;
-}
-
-RouterOverflow overflow_of(Overflow overflow) {
-  switch (overflow) {
-    case Overflow::position: return RouterOverflow::position;
-    case Overflow::probability: return RouterOverflow::probability;
-    case Overflow::token: break;
-  }
-  return RouterOverflow::token;
-}
-
-}  // namespace
-
 RouterRule router_rule(const ModelShape& model) {
   return {.group = model.routing_group,
-          .capacity = {model.capacity_group, model.capacity_factor, overflow_of(model.overflow)},
+          .capacity = {model.capacity_group, model.capacity_factor, model.overflow},
           .choice = {.sigmoid = model.sigmoid_scores,
-                     .weighting = weighting_of(model.weights),
+                     .weighting = model.weights,
                      .rounds = model.rounds,
                      .free_counts = model.free_counts,
                      .sums_logits = !model.pre_softmax,
@@ -64,12 +42,7 @@ void SharedExperts::widen(const Pass& pass, const MlpSaved& saved) const {
 }
 
 void SharedExperts::activate(const Pass& pass, const MlpSaved& saved) const {
-  const SharedRows& rows = saved.shared;
-  activation_forward(*pass.ops, {.kind = activation,
-                                 .x = gate.empty() ? rows.up : rows.gate,
-                                 .y = rows.act,
-                                 .up = gate.empty() ? Tensor{} : rows.up,
-                                 .form = gate_form});
+  trainctl::activate(pass, activation, gate_form, saved.shared);
 }
 
 Tensor SharedExperts::scaled(const Pass& pass, const MlpSaved& saved) const {
@@ -101,13 +74,8 @@ void SharedExperts::backward_input(const Pass& pass, const MlpSaved& saved, cons
                                     .d_weight = numbers(g.shared_all_d_logit),
                                     .sigmoid = true});
   }
-  activation_backward(*pass.ops, {.kind = activation,
-                                  .x = gate.empty() ? rows.up : rows.gate,
-                                  .dy = d_act,
-                                  .dx = d_act,
-                                  .up = gate.empty() ? Tensor{} : rows.up,
-                                  .dup = gate.empty() ? Tensor{} : g.shared_dup,
-                                  .form = gate_form});
+  activate_backward(pass, activation, gate_form, rows,
+                    {.up = g.shared_dup, .gate = g.shared_dgate});
   if (!gate.empty()) {
     Linear{gate, {}}.backward_input(pass, g.shared_dgate, g.partial_dx, accumulate);
     accumulate = true;
@@ -141,6 +109,10 @@ namespace {
 
 /// x as a matrix with one column.
 Tensor column(const Tensor& x) { return x.view({x.numel(), 1}); }
+
+FeedForwardRows<Tensor> part_of(const FeedForwardRows<Tensor>& all, const RowRange& range) {
+  return {.up = range.of(all.up), .gate = range.of(all.gate), .act = range.of(all.act)};
+}
 
 /// The tensors sent to the experts: the tokens, and the weights of their choices.
 std::array<ExchangedTensor, 2> to_experts(const Tensor& x, const RoutedRows& routed) {
@@ -266,13 +238,7 @@ void Experts::widen(const Pass& pass, const Saved& saved, bool gathers, Exchange
 
 void Experts::activate(const Pass& pass, const Saved& saved, const RowRange& chunks) const {
   exchange(pass, saved).for_ranges(chunks, [&](const RowRange& range) {
-    const Tensor up_rows = range.of(saved.up);
-    const Tensor act = range.of(saved.act);
-    activation_forward(*pass.ops, {.kind = activation,
-                                   .x = gated() ? range.of(saved.gate) : up_rows,
-                                   .y = act,
-                                   .up = gated() ? up_rows : Tensor{},
-                                   .form = gate_form});
+    trainctl::activate(pass, activation, gate_form, part_of(saved, range));
   });
 }
 
@@ -362,14 +328,8 @@ void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gr
                                     .dy = d_part,
                                     .dx = d_part,
                                     .d_weight = range.of(g.d_row_weight)});
-    const Tensor up_rows = range.of(saved.up);
-    activation_backward(*pass.ops, {.kind = activation,
-                                    .x = gated() ? range.of(saved.gate) : up_rows,
-                                    .dy = d_part,
-                                    .dx = d_part,
-                                    .up = gated() ? up_rows : Tensor{},
-                                    .dup = gated() ? range.of(g.dup) : Tensor{},
-                                    .form = gate_form});
+    activate_backward(pass, activation, gate_form, part_of(saved, range),
+                      {.up = range.of(g.dup), .gate = range.of(g.dgate)});
   });
   if (!up.bias.empty()) add_biases(pass, saved, g, chunks);
 }

@@ -46,7 +46,7 @@ void check_choice(std::string_view op, const RouterForward& args) {
         op, "groups of experts must divide them and hold the chosen; a bias needs sigmoid",
         {{"logits", args.logits}, {"chosen", args.chosen}});
   check(!choice.rounds || (!sigmoid && choice.groups == 1 && !choice.free_counts &&
-                           args.capacity.overflow == RouterOverflow::position),
+                           args.capacity.overflow == Overflow::position),
         op, "rounds need softmax, one group of experts and places by position",
         {{"logits", args.logits}});
   const RouterCapacity& capacity = args.capacity;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/kinds.h"
 #include "base/token_layout.h"
 #include "device/tensor.h"
 #include "ops/context.h"
@@ -85,18 +86,11 @@ struct RowChunking {
 // only real tokens. `real` is [tokens of all groups] u8 in the order of the data, 0 for tokens that
 // are not real. If empty, all are real.
 
-/// The divisor of a choice's score in its weight: 1, or the sum of chosen or kept scores.
-enum class RouterWeighting { all, chosen, kept };
-/// The choices that find places. position: first choices before second ones, then earlier tokens.
-/// probability: largest weights (for `kept`: scores), then earlier tokens. token: earlier tokens,
-/// then first choices before second ones.
-enum class RouterOverflow { position, probability, token };
-
 /// The rule by which experts are chosen and weighted, and choices counted.
 struct RouterChoice {
   bool sigmoid = false;  // scores; else softmax
-  RouterWeighting weighting = RouterWeighting::all;
-  bool rounds = false;       // requires softmax, one group of experts and RouterOverflow::position
+  ExpertWeights weighting = ExpertWeights::all;
+  bool rounds = false;       // requires softmax, one group of experts and Overflow::position
   bool free_counts = false;  // not with rounds
   bool sums_logits = false;  // softmax: ranks groups of experts by logits instead of p
   float scaling = 1;
@@ -113,7 +107,7 @@ struct RouterChoice {
 struct RouterCapacity {
   std::int64_t group = 0;  // neighbouring tokens that share places; divides T
   double factor = 0;       // no limit if 0
-  RouterOverflow overflow = RouterOverflow::position;
+  Overflow overflow = Overflow::position;
 };
 
 struct RouterForward {

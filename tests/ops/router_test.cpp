@@ -15,7 +15,7 @@ namespace {
 struct Sizes {
   std::int64_t tokens, experts, topk, group;
   std::int64_t capacity = 0;  // places of an expert in a group; 0: no limit
-  RouterOverflow overflow = RouterOverflow::position;
+  Overflow overflow = Overflow::position;
   RouterChoice choice{};
   RowOrder order{};
   std::int64_t first = 0, count = 0;
@@ -96,12 +96,12 @@ Values matrix(const std::vector<float>& elements, std::int64_t columns) {
   return values;
 }
 
-using enum RouterWeighting;
+using enum ExpertWeights;
 
 /// Every kind of weights, where experts are chosen at once and in rounds.
 std::vector<RouterChoice> all_choices() {
   std::vector<RouterChoice> list;
-  for (const RouterWeighting weighting : {all, chosen, kept}) {
+  for (const ExpertWeights weighting : {all, chosen, kept}) {
     list.push_back({.weighting = weighting, .scaling = 1.5F});
     list.push_back({.sigmoid = true, .weighting = weighting, .scaling = 2.5F});
     list.push_back({.weighting = weighting, .rounds = true});
@@ -109,8 +109,7 @@ std::vector<RouterChoice> all_choices() {
   return list;
 }
 
-constexpr RouterOverflow all_overflows[] = {RouterOverflow::position, RouterOverflow::probability,
-                                            RouterOverflow::token};
+constexpr Overflow all_overflows[] = {Overflow::position, Overflow::probability, Overflow::token};
 
 Values random_logits(const Sizes& s) {
   return Values::random({s.tokens, s.experts}, DType::f32, 5, 2.0F);
@@ -170,13 +169,13 @@ TEST_CASE("a full expert may take the largest weights") {
                                  .topk = 1,
                                  .group = 4,
                                  .capacity = 2,
-                                 .overflow = RouterOverflow::probability});
+                                 .overflow = Overflow::probability});
   CHECK(list_of<std::int32_t>(routed.chosen) == std::vector<std::int32_t>{~0, 0, ~0, 0});
   CHECK(list_of<std::int32_t>(routed.slot) == std::vector<std::int32_t>{-1, 0, -1, 1});
 }
 
 TEST_CASE("no expert takes more than its capacity, and none is left idle while others wait") {
-  for (const RouterOverflow overflow : all_overflows) {
+  for (const Overflow overflow : all_overflows) {
     const Sizes sizes{
         .tokens = 64, .experts = 5, .topk = 2, .group = 16, .capacity = 7, .overflow = overflow};
     Values logits = random_logits(sizes);
@@ -271,7 +270,7 @@ TEST_CASE("tokens of gathered ranks are found where they lie") {
 
 TEST_CASE("a router routes gathered rows as in the order of the data") {
   for (const bool zigzag : {false, true}) {
-    for (const RouterOverflow overflow : all_overflows) {
+    for (const Overflow overflow : all_overflows) {
       Sizes sizes{.tokens = 48, .experts = 4, .topk = 2, .group = 12, .capacity = 7};
       sizes.overflow = overflow;
       Values logits = random_logits(sizes);
@@ -502,7 +501,7 @@ TEST_CASE("token after token, an expert that is full at a second choice has no p
   Sizes sizes{.tokens = 2, .experts = 3, .topk = 2, .group = 2, .capacity = 1};
   CHECK(list_of<std::int32_t>(route(logits, sizes).chosen) ==
         std::vector<std::int32_t>{0, ~1, 1, 2});
-  sizes.overflow = RouterOverflow::token;
+  sizes.overflow = Overflow::token;
   CHECK(list_of<std::int32_t>(route(logits, sizes).chosen) ==
         std::vector<std::int32_t>{0, 1, ~1, 2});
 }
@@ -515,8 +514,8 @@ TEST_CASE("kernels route, weigh and count as the plain ones do") {
   const bool padded = GENERATE(false, true);
   if (!padded) marks.clear();
   for (RouterChoice choice : all_choices()) {
-    for (const RouterOverflow overflow : all_overflows) {
-      if (choice.rounds && overflow != RouterOverflow::position) continue;
+    for (const Overflow overflow : all_overflows) {
+      if (choice.rounds && overflow != Overflow::position) continue;
       choice.free_counts = !choice.rounds;
       const Sizes sizes{.tokens = 48,
                         .experts = 6,
@@ -639,8 +638,8 @@ TEST_CASE("a group with padding is routed as its real tokens alone, which have f
   const std::vector<std::uint8_t> real{1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 1, 1,   // 8 of them
                                        1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0};  // 3
   for (const RouterChoice& choice : all_choices()) {
-    for (const RouterOverflow overflow : all_overflows) {
-      if (choice.rounds && overflow != RouterOverflow::position) continue;
+    for (const Overflow overflow : all_overflows) {
+      if (choice.rounds && overflow != Overflow::position) continue;
       Sizes padded{.tokens = 24, .experts = 4, .topk = 2, .group = 12};
       padded.overflow = overflow;
       padded.choice = choice;

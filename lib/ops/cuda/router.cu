@@ -45,18 +45,18 @@ struct RouterWeights {
   const float* logits;
   const std::int32_t* chosen;
   bool by_sigmoid;
-  RouterWeighting weighting;
+  ExpertWeights weighting;
   double norm = 1;
 
   __device__ RouterWeights(const float* of_token, std::int64_t experts, const std::int32_t* choices,
                            std::int64_t topk, const RouterChoice& choice)
       : logits(of_token), chosen(choices), by_sigmoid(choice.sigmoid), weighting(choice.weighting) {
-    const bool by_chosen = weighting == RouterWeighting::chosen;
+    const bool by_chosen = weighting == ExpertWeights::chosen;
     double most = 0;  // logarithm of the first divisor of scores
     if (!by_sigmoid) {
       most = by_chosen ? double{logits[expert_of(chosen[0])]} : log_sum_exp(logits, experts);
     }
-    if (weighting == RouterWeighting::all) {
+    if (weighting == ExpertWeights::all) {
       norm = by_sigmoid ? 1 : most;
       return;
     }
@@ -77,8 +77,8 @@ struct RouterWeights {
   __device__ bool has(std::int64_t j) const { return chosen[j] >= 0 && !is_again(j); }
   /// Whether the sum that divides the weights contains the score of choice j.
   __device__ bool is_summed(std::int64_t j) const {
-    if (weighting == RouterWeighting::all) return false;
-    return weighting == RouterWeighting::kept ? has(j) : !is_again(j);
+    if (weighting == ExpertWeights::all) return false;
+    return weighting == ExpertWeights::kept ? has(j) : !is_again(j);
   }
   __device__ bool is_again(std::int64_t j) const {
     return has_kept(chosen, j, expert_of(chosen[j]));
@@ -90,8 +90,8 @@ struct RouterWeights {
   /// The remaining gradient of an expert's logit through the softmax over all experts, relative to
   /// the mean of the gradients of the weights.
   __device__ double rest(std::int64_t expert) const {
-    if (by_sigmoid || weighting == RouterWeighting::chosen) return 0;
-    return of(expert) * (weighting == RouterWeighting::kept ? min_kept_sum : 1);
+    if (by_sigmoid || weighting == ExpertWeights::chosen) return 0;
+    return of(expert) * (weighting == ExpertWeights::kept ? min_kept_sum : 1);
   }
 };
 
@@ -279,7 +279,7 @@ __global__ void __launch_bounds__(block_threads) choose_kernel(RouterArrays args
     atomicAdd(counted + chosen[j], 1);  // integers: any order gives the same sum
   }
   RouterChoice before = choice;  // for weights until it is known which choices are dropped
-  if (choice.weighting == RouterWeighting::kept) before.weighting = RouterWeighting::all;
+  if (choice.weighting == ExpertWeights::kept) before.weighting = ExpertWeights::all;
   weigh(args, t, before);
   if (!choice.free_counts) return;
   const Ranking free{logits, nullptr, false, false, args.experts, 0};
@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(block_threads)
   const std::int64_t tokens = args.capacity.group;
   const std::int64_t first = blockIdx.y * tokens;
   const std::int64_t places = args.places(first);
-  const bool by_token = args.capacity.overflow == RouterOverflow::token;
+  const bool by_token = args.capacity.overflow == Overflow::token;
   std::int64_t taken = 0;
   for (std::int64_t begin = 0; begin < tokens * rounds; begin += block_threads) {
     const std::int64_t i = begin + threadIdx.x;
@@ -440,12 +440,12 @@ void router_forward(const OpContext& context, const RouterForward& args) {
     if (limited) launch(drop_late_kernel, of_experts, stream, all, round + 1);
   }
   if (!all.choice.rounds) launch(choose_kernel, token_grid(all.tokens), stream, all);
-  if (limited && all.capacity.overflow == RouterOverflow::probability) {
+  if (limited && all.capacity.overflow == Overflow::probability) {
     launch(drop_light_kernel, of_experts, stream, all);
   } else if (limited && !all.choice.rounds) {
     launch(drop_late_kernel, of_experts, stream, all, all.topk);
   }
-  if (all.choice.rounds || all.choice.weighting == RouterWeighting::kept) {
+  if (all.choice.rounds || all.choice.weighting == ExpertWeights::kept) {
     launch(weigh_kernel, token_grid(all.tokens), stream, all);
   }
   const std::int64_t first = args.first * all.topk;

@@ -42,12 +42,12 @@ class Weights {
   Weights(const float* logits, std::int64_t experts, const std::int32_t* chosen, std::int64_t topk,
           const RouterChoice& choice)
       : logits_(logits), chosen_(chosen), sigmoid_(choice.sigmoid), weighting_(choice.weighting) {
-    const bool by_chosen = weighting_ == RouterWeighting::chosen;
+    const bool by_chosen = weighting_ == ExpertWeights::chosen;
     double most = 0;  // logarithm of the first divisor of scores
     if (!sigmoid_) {
       most = by_chosen ? double{logits[expert_of(chosen[0])]} : log_sum_exp(logits, experts);
     }
-    if (weighting_ == RouterWeighting::all) {
+    if (weighting_ == ExpertWeights::all) {
       norm_ = sigmoid_ ? 1 : most;
       return;
     }
@@ -68,16 +68,16 @@ class Weights {
   bool has(std::int64_t j) const { return chosen_[j] >= 0 && !is_again(j); }
   /// Whether the sum that divides the weights contains the score of choice j.
   bool is_summed(std::int64_t j) const {
-    if (weighting_ == RouterWeighting::all) return false;
-    return weighting_ == RouterWeighting::kept ? has(j) : !is_again(j);
+    if (weighting_ == ExpertWeights::all) return false;
+    return weighting_ == ExpertWeights::kept ? has(j) : !is_again(j);
   }
   /// The derivative of an expert's log score by its own logit, with other logits fixed.
   double inner(std::int64_t expert) const { return sigmoid_ ? 1 - sigmoid(logits_[expert]) : 1; }
   /// The remaining gradient of an expert's logit through the softmax over all experts, relative to
   /// the mean of the gradients of the weights.
   double rest(std::int64_t expert) const {
-    if (sigmoid_ || weighting_ == RouterWeighting::chosen) return 0;
-    return of(expert) * (weighting_ == RouterWeighting::kept ? min_kept_sum : 1);
+    if (sigmoid_ || weighting_ == ExpertWeights::chosen) return 0;
+    return of(expert) * (weighting_ == ExpertWeights::kept ? min_kept_sum : 1);
   }
 
  private:
@@ -86,7 +86,7 @@ class Weights {
   const float* logits_;
   const std::int32_t* chosen_;
   bool sigmoid_;
-  RouterWeighting weighting_;
+  ExpertWeights weighting_;
   double norm_ = 0;
 };
 
@@ -245,8 +245,8 @@ struct PlaceGroup {
   }
 };
 
-void drop_late(const PlaceGroup& g, RouterOverflow overflow) {
-  const bool by_token = overflow == RouterOverflow::token;
+void drop_late(const PlaceGroup& g, Overflow overflow) {
+  const bool by_token = overflow == Overflow::token;
   std::fill_n(g.taken, g.experts, 0);
   for (std::int64_t i = 0; i < g.choices(); ++i) g.place(by_token ? g.at(i) : g.at_position(i));
 }
@@ -402,8 +402,8 @@ void router_forward_plain(const OpContext&, const RouterForward& args) {
   const std::int64_t rows = args.logits.shape[0];
   const RouterChoice& choice = args.choice;
   RouterChoice before = choice;  // for weights until it is known which choices are dropped
-  const bool by_kept = choice.weighting == RouterWeighting::kept;
-  if (by_kept) before.weighting = RouterWeighting::all;
+  const bool by_kept = choice.weighting == ExpertWeights::kept;
+  if (by_kept) before.weighting = ExpertWeights::all;
   std::fill_n(args.choices.as<std::int32_t>(), args.choices.numel(), 0);
   if (choice.rounds) {
     for_place_groups(args, [&](const PlaceGroup& g) { choose_in_rounds(args, g); });
@@ -413,9 +413,9 @@ void router_forward_plain(const OpContext&, const RouterForward& args) {
       weigh(args, row, before);
     }
     if (args.capacity.factor > 0) {
-      const RouterOverflow overflow = args.capacity.overflow;
+      const Overflow overflow = args.capacity.overflow;
       for_place_groups(args, [&](const PlaceGroup& g) {
-        overflow == RouterOverflow::probability ? drop_light(g) : drop_late(g, overflow);
+        overflow == Overflow::probability ? drop_light(g) : drop_late(g, overflow);
       });
     }
   }
