@@ -60,7 +60,7 @@ void Attention::forward(const Pass& pass, const Saved& saved) const {
 
 void Attention::project(const Pass& pass, const Saved& saved, bool gathers) const {
   const std::int64_t head_dim = saved.shape.head_dim;
-  enter.forward(pass, saved.x, saved.all_x, gathers, [&](RowRange rows) {  // [S, H] -> [T, H]
+  gathered_products(pass, enter, saved, gathers, [&](RowRange rows) {  // [S, H] -> [T, H]
     forward_together(pass, rows.of(saved.all_x),
                      {{v, rows.of(saved.v)},
                       {k, rows.of(saved.k_raw)},
@@ -239,7 +239,7 @@ void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradi
     v.backward_input(pass, rows.of(g.dv), to, true);
     if (!gate.weight.empty()) gate.backward_input(pass, rows.of(g.d_gate), to, true);
   };
-  enter.backward_input(pass, saved, g, input, [&] { add_first_weights(pass, saved, g); });
+  gathered_backward_input(pass, enter, saved, g, input, [&] { add_first_weights(pass, saved, g); });
 }
 
 void Attention::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
@@ -248,8 +248,8 @@ void Attention::add_first_weights(const Pass& pass, const Saved& saved, const Gr
 }
 
 void Attention::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  enter.backward_weight(
-      pass, saved,
+  gathered_backward_weight(
+      pass, enter, saved,
       [&] { out.backward_whole_weight(pass, g.dy, g.all_dy, output_input(pass, saved)); },
       [&] { add_first_weights(pass, saved, g); });
 }
@@ -263,8 +263,8 @@ void set_head_exchange(Attention& layer, const StageInput& input) {
   there.at_once = !by_tokens || input.splits.moves_at_once;
   there.packed = layer.context.packed;
   layer.from_heads = there;
-  there.from = layer.from_heads.to = Layout::tokens;
-  there.to = layer.from_heads.from = Layout::features;
+  there.way.from = layer.from_heads.way.to = Layout::tokens;
+  there.way.to = layer.from_heads.way.from = Layout::features;
 }
 
 /// `made` is the number of heads that this rank's projections produce.
@@ -315,7 +315,7 @@ Attention make_attention(const StageInput& input, std::int64_t number) {
   layer.k = make_linear(weights, name + ".k", model.qkv_bias);
   layer.v = make_linear(weights, name + ".v", model.qkv_bias);
   layer.out = make_row_linear(weights, name + ".out", model.out_bias, tp, layer.split);
-  layer.enter = {tp, exchanges.front()};
+  layer.enter = tp.along(exchanges.front());
   layer.leave = tp.along(exchanges.back());
   if (form.output_gate) layer.gate = make_linear(weights, name + ".gate", false);
   if (form.sinks) layer.sinks = weights(name + ".sinks.weight");

@@ -15,8 +15,7 @@ struct StageInput;
 struct Attention {
   Linear q, k, v, out;
   Linear gate;  // makes the output gate; empty without a gate
-  GatheredProducts enter;
-  Reshard leave;
+  Reshard enter, leave;
   // Exchanges of heads between context-parallel ranks, or between tensor-parallel ranks if
   // attention is split by tokens. No data moves without a group.
   Reshard to_heads, from_heads;

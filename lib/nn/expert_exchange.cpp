@@ -61,10 +61,12 @@ ExpertExchange::ExpertExchange(const Pass& pass, const ExpertGroups& groups,
 Reshard ExpertExchange::parts() const {
   const bool beside = groups_.beside != nullptr;
   return {.group = groups_.parts,
-          .from = Layout::tokens,
-          .to = Layout::replicated,
+          .way = {.from = Layout::tokens,
+                  .to = Layout::replicated,
+                  .forward_whole = beside,
+                  .backward_whole = beside},
           .sum = routed_.sum,
-          .beside = {.stream = groups_.beside, .whole_forward = beside, .whole_backward = beside}};
+          .beside = groups_.beside};
 }
 
 Tensor ExpertExchange::share_of(const Tensor& x) const {

@@ -74,62 +74,50 @@ Linear layer_of(const Linear& all, std::int64_t index);
 Linear make_row_linear(const WeightSource& weights, const std::string& name, bool with_bias,
                        const TensorParallel& tp, SplitBy split);
 
-// The first products of a region, whose input the ranks gather. In the backward pass the input's
-// gradient is summed over the ranks, and the weight gradients need the gathered input again.
-// GatheredProducts applies `forward_whole`, `backward_whole` and `weights_in_back` of an Exchange,
-// for attention and MLP.
+// The first products of a region, whose input the ranks gather with `enter`. In the backward pass
+// the input's gradient is summed over the ranks, and the weight gradients need the gathered input
+// again, for W or already for B (Exchange::weights_in_back). For attention and MLP: `saved` and `g`
+// are those of a layer with T tokens, S of which are in this rank's part of the residual stream. x
+// and dx are [S, hidden]; all_x (kept with keeps_x) and partial_dx (temporary) are [T, hidden].
 
-/// `saved` and `g` are those of a layer with T tokens, S of which are in this rank's part of the
-/// residual stream. x and dx are [S, hidden]; all_x (kept with keeps_x) and partial_dx (temporary)
-/// are [T, hidden].
-class GatheredProducts {
- public:
-  GatheredProducts() = default;
-  GatheredProducts(const TensorParallel& tp, const Exchange& enter)
-      : enter_(tp.along(enter)), weights_in_back_(enter.weights_in_back) {}
+/// Calls work(RowRange), which makes the products of these rows of all_x. all_x is gathered first
+/// if `gathers`; otherwise it is already there.
+template <class Saved, class Work>
+void gathered_products(const Pass& pass, const Reshard& enter, const Saved& saved, bool gathers,
+                       const Work& work) {
+  if (gathers) return enter.forward_then(pass, saved.x, saved.all_x, work);
+  work(RowRange{0, saved.all_x.rows()});
+}
 
-  /// Calls work(RowRange), which makes the products of these rows of all_x. all_x is gathered first
-  /// if `gathers`; otherwise it is already there.
-  template <class Work>
-  void forward(const Pass& pass, const Tensor& x, const Tensor& all_x, bool gathers,
-               const Work& work) const {
-    if (gathers) return enter_.forward_then(pass, x, all_x, work);
-    work(RowRange{0, all_x.rows()});
-  }
+/// Starts to gather all_x, unless it was kept.
+template <class Saved>
+Event gather_again(const Pass& pass, const Reshard& enter, const Saved& saved) {
+  return saved.keeps_x ? Event{} : enter.start_forward(pass, saved.x, saved.all_x);
+}
 
-  /// input(RowRange, to) writes the gradient of these rows of all_x to `to`; weights() adds the
-  /// weight gradients, reading all_x.
-  template <class Saved, class Gradients, class Input, class Weights>
-  void backward_input(const Pass& pass, const Saved& saved, const Gradients& g, const Input& input,
-                      const Weights& weights) const {
-    if (!weights_in_back_) return enter_.backward_after(pass, g.partial_dx, g.dx, input);
-    const Event gathered = gather_again(pass, saved);
-    input(RowRange{0, g.partial_dx.rows()}, g.partial_dx);
-    Reshard::await(pass, gathered);
-    const Event scattered = enter_.start_backward(pass, g.partial_dx, g.dx);
-    weights();
-    Reshard::await(pass, scattered);
-  }
+/// input(RowRange, to) writes the gradient of these rows of all_x to `to`; weights() adds the
+/// weight gradients, reading all_x.
+template <class Saved, class Gradients, class Input, class Weights>
+void gathered_backward_input(const Pass& pass, const Reshard& enter, const Saved& saved,
+                             const Gradients& g, const Input& input, const Weights& weights) {
+  if (!enter.way.weights_in_back) return enter.backward_after(pass, g.partial_dx, g.dx, input);
+  const Event gathered = gather_again(pass, enter, saved);
+  input(RowRange{0, g.partial_dx.rows()}, g.partial_dx);
+  Reshard::await(pass, gathered);
+  const Event scattered = enter.start_backward(pass, g.partial_dx, g.dx);
+  weights();
+  Reshard::await(pass, scattered);
+}
 
-  /// last() adds the weight gradient of the region's last product, and does not read all_x.
-  template <class Saved, class Last, class Weights>
-  void backward_weight(const Pass& pass, const Saved& saved, const Last& last,
-                       const Weights& weights) const {
-    if (weights_in_back_) return last();
-    const Event gathered = gather_again(pass, saved);
-    last();
-    Reshard::await(pass, gathered);
-    weights();
-  }
-
- private:
-  template <class Saved>
-  Event gather_again(const Pass& pass, const Saved& saved) const {
-    return saved.keeps_x ? Event{} : enter_.start_forward(pass, saved.x, saved.all_x);
-  }
-
-  Reshard enter_;
-  bool weights_in_back_ = false;
-};
+/// last() adds the weight gradient of the region's last product, and does not read all_x.
+template <class Saved, class Last, class Weights>
+void gathered_backward_weight(const Pass& pass, const Reshard& enter, const Saved& saved,
+                              const Last& last, const Weights& weights) {
+  if (enter.way.weights_in_back) return last();
+  const Event gathered = gather_again(pass, enter, saved);
+  last();
+  Reshard::await(pass, gathered);
+  weights();
+}
 
 }  // namespace trainctl

@@ -9,27 +9,31 @@ namespace trainctl {
 
 static_assert(Layer<Mlp>);
 
-namespace {
-
-/// Writes y from act: [T, F] -> partial [T, H], which the ranks sum -> y [S, H].
-void narrow(const Pass& pass, const Linear& down, const Reshard& leave, const MlpSaved& saved) {
-  leave.forward_after(pass, saved.partial, saved.y, [&](RowRange rows, const Tensor& to) {
-    down.forward(pass, rows.of(saved.act), to);
-  });
+void activate(const Pass& pass, Activation kind, const GateForm& form,
+              const FeedForwardRows<Tensor>& rows) {
+  const bool gated = !rows.gate.empty();
+  activation_forward(*pass.ops, {.kind = kind,
+                                 .x = gated ? rows.gate : rows.up,
+                                 .y = rows.act,
+                                 .up = gated ? rows.up : Tensor{},
+                                 .form = form});
 }
 
-/// Adds the bias gradient, and calls input(RowRange) for the rows of all_dy as they are gathered.
-template <class Input>
-void narrow_backward(const Pass& pass, const Linear& down, const Reshard& leave,
-                     const MlpGradients& g, const Input& input) {
-  down.backward_part_bias(pass, g.dy, g.all_dy);
-  leave.backward_then(pass, g.dy, g.all_dy, input);
+void activate_backward(const Pass& pass, Activation kind, const GateForm& form,
+                       const FeedForwardRows<Tensor>& rows, const FeedForwardRows<Tensor>& d) {
+  const bool gated = !rows.gate.empty();
+  const Tensor& d_act = gated ? d.gate : d.up;
+  activation_backward(*pass.ops, {.kind = kind,
+                                  .x = gated ? rows.gate : rows.up,
+                                  .dy = d_act,
+                                  .dx = d_act,
+                                  .up = gated ? rows.up : Tensor{},
+                                  .dup = gated ? d.up : Tensor{},
+                                  .form = form});
 }
-
-}  // namespace
 
 void Mlp::widen(const Pass& pass, const Saved& saved, bool gathers) const {
-  enter.forward(pass, saved.x, saved.all_x, gathers, [&](RowRange rows) {
+  gathered_products(pass, enter, saved, gathers, [&](RowRange rows) {
     if (!gated()) return up.forward(pass, rows.of(saved.all_x), rows.of(saved.up));
     forward_together(pass, rows.of(saved.all_x),
                      {{up, rows.of(saved.up)}, {gate, rows.of(saved.gate)}});
@@ -37,23 +41,22 @@ void Mlp::widen(const Pass& pass, const Saved& saved, bool gathers) const {
 }
 
 void Mlp::activate(const Pass& pass, const Saved& saved) const {
-  activation_forward(*pass.ops, {.kind = activation,
-                                 .x = gated() ? saved.gate : saved.up,
-                                 .y = saved.act,
-                                 .up = gated() ? saved.up : Tensor{},
-                                 .form = gate_form});
+  trainctl::activate(pass, activation, gate_form, saved);
 }
 
 void Mlp::forward(const Pass& pass, const Saved& saved) const {
   if (fused()) {
-    enter.forward(pass, saved.x, saved.all_x, true, [&](RowRange rows) {
+    enter.forward_then(pass, saved.x, saved.all_x, [&](RowRange rows) {
       up.forward_gelu(pass, rows.of(saved.all_x), rows.of(saved.up), rows.of(saved.act));
     });
   } else {
     widen(pass, saved, true);
     activate(pass, saved);
   }
-  narrow(pass, down, leave, saved);
+  // act [T, F] -> partial [T, H], which the ranks sum -> y [S, H].
+  leave.forward_after(pass, saved.partial, saved.y, [&](RowRange rows, const Tensor& to) {
+    down.forward(pass, rows.of(saved.act), to);
+  });
 }
 
 void Mlp::add_first_weights(const Pass& pass, const Saved& saved, const Gradients& g) const {
@@ -64,20 +67,15 @@ void Mlp::add_first_weights(const Pass& pass, const Saved& saved, const Gradient
 /// Computes the gradients of up and gate from the gradient of y.
 void Mlp::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const Tensor& d_act = gated() ? g.dgate : g.dup;
-  narrow_backward(pass, down, leave, g, [&](RowRange rows) {
+  down.backward_part_bias(pass, g.dy, g.all_dy);
+  leave.backward_then(pass, g.dy, g.all_dy, [&](RowRange rows) {
     if (fused()) {
       return down.backward_input_gelu(pass, rows.of(g.all_dy), rows.of(saved.up), rows.of(g.dup));
     }
     down.backward_input(pass, rows.of(g.all_dy), rows.of(d_act));
   });
-  if (fused()) return;
-  activation_backward(*pass.ops, {.kind = activation,
-                                  .x = gated() ? saved.gate : saved.up,
-                                  .dy = d_act,
-                                  .dx = d_act,
-                                  .up = gated() ? saved.up : Tensor{},
-                                  .dup = gated() ? g.dup : Tensor{},
-                                  .form = gate_form});
+  if (!fused())
+    activate_backward(pass, activation, gate_form, saved, {.up = g.dup, .gate = g.dgate});
 }
 
 void Mlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
@@ -86,12 +84,12 @@ void Mlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& 
     if (gated()) gate.backward_input(pass, rows.of(g.dgate), to);
     up.backward_input(pass, rows.of(g.dup), to, gated());
   };
-  enter.backward_input(pass, saved, g, input, [&] { add_first_weights(pass, saved, g); });
+  gathered_backward_input(pass, enter, saved, g, input, [&] { add_first_weights(pass, saved, g); });
 }
 
 void Mlp::backward_weight(const Pass& pass, const Saved& saved, const Gradients& g) const {
-  enter.backward_weight(
-      pass, saved, [&] { down.backward_whole_weight(pass, g.dy, g.all_dy, saved.act); },
+  gathered_backward_weight(
+      pass, enter, saved, [&] { down.backward_whole_weight(pass, g.dy, g.all_dy, saved.act); },
       [&] { add_first_weights(pass, saved, g); });
 }
 
@@ -112,7 +110,7 @@ Mlp make_mlp(const StageInput& input, std::int64_t layer) {
           model.gated_mlp ? make_linear(weights, name + ".gate", model.mlp_bias) : Linear{},
           make_linear(weights, name + ".up", model.mlp_bias),
           make_row_linear(weights, name + ".down", model.mlp_bias, tp, split.feed_forward),
-          {tp, exchanges.front()},
+          tp.along(exchanges.front()),
           tp.along(exchanges.back())};
 }
 

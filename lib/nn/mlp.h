@@ -46,6 +46,14 @@ struct MlpGradients {
   Tensor shared_dgate{}, shared_dup{}, shared_d_logit{}, shared_all_d_logit{};
 };
 
+/// Writes act from up, or in a gated layer from gate and up.
+void activate(const Pass& pass, Activation kind, const GateForm& form,
+              const FeedForwardRows<Tensor>& rows);
+/// Replaces the gradient of act, which is in d.gate, or in d.up of a layer that is not gated, by
+/// the gradients of these two.
+void activate_backward(const Pass& pass, Activation kind, const GateForm& form,
+                       const FeedForwardRows<Tensor>& rows, const FeedForwardRows<Tensor>& d);
+
 struct Mlp {
   using Saved = MlpSaved;
   using Gradients = MlpGradients;
@@ -53,8 +61,7 @@ struct Mlp {
   GateForm gate_form;
   Linear gate;  // empty if not gated
   Linear up, down;
-  GatheredProducts enter;
-  Reshard leave;
+  Reshard enter, leave;
 
   void forward(const Pass& pass, const Saved& saved) const;
   /// The forward pass before the last product: widen computes `up` (and `gate`) from all_x, which

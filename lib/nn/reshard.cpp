@@ -123,16 +123,16 @@ void move(const Pass& pass, const Reshard& reshard, Transition way, const Tensor
 
 Reshard::Arrivals Reshard::start_chunks(const Pass& pass, const Tensor& x, const Tensor& y) const {
   const RowChunks chunks = chunks_of(x);
-  Stream& stream = *beside.stream;
+  Stream& stream = *beside;
   copy(pass, x, local_rows(*group, y));
   stream.wait(pass.ops->stream->record());
   Arrivals arrivals{};
   for (std::int64_t chunk = 0; chunk < chunks.count(); ++chunk) {
-    const Tensor arriving = chunks.packed(chunk).of(beside.arriving);
-    group->all_gather(chunks.own(chunk).of(x), arriving, stream);
+    const Tensor packed_rows = chunks.packed(chunk).of(arriving);
+    group->all_gather(chunks.own(chunk).of(x), packed_rows, stream);
     for (int rank = 0; rank < group->size(); ++rank) {
       if (rank == group->rank()) continue;
-      stream.copy(chunks.in(chunk, rank).of(y), chunks.within(chunk, rank).of(arriving));
+      stream.copy(chunks.in(chunk, rank).of(y), chunks.within(chunk, rank).of(packed_rows));
     }
     arrivals[static_cast<std::size_t>(chunk)] = stream.record();
   }
@@ -143,34 +143,34 @@ void Reshard::start_sum(const Pass& pass, const Tensor& x, const Tensor& y,
                         std::int64_t chunk) const {
   const RowChunks chunks = chunks_of(y);
   const Tensor own = chunks.own(chunk).of(y);
-  Stream& stream = *beside.stream;
+  Stream& stream = *beside;
   stream.wait(pass.ops->stream->record());
   if (sum.empty() || x.dtype == DType::f32) return group->reduce_scatter(x, own, stream);
   scatter_in_fp32(*pass.ops, *group, chunks.packed(chunk).of(sum), x, own, stream);
 }
 
 Event Reshard::start_forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
-  if (!beside.whole_forward) {
+  if (!way.forward_whole) {
     forward(pass, x, y);
     return {};
   }
-  beside.stream->wait(pass.ops->stream->record());
-  group->all_gather(x, y, *beside.stream);
-  return beside.stream->record();
+  beside->wait(pass.ops->stream->record());
+  group->all_gather(x, y, *beside);
+  return beside->record();
 }
 
 Event Reshard::start_backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const {
-  if (!beside.whole_backward) {
+  if (!way.backward_whole) {
     backward(pass, dy, dx);
     return {};
   }
-  beside.stream->wait(pass.ops->stream->record());
+  beside->wait(pass.ops->stream->record());
   if (sum.empty() || dy.dtype == DType::f32) {
-    group->reduce_scatter(dy, dx, *beside.stream);
+    group->reduce_scatter(dy, dx, *beside);
   } else {
-    scatter_in_fp32(*pass.ops, *group, sum.slice(0, dy.rows()), dy, dx, *beside.stream);
+    scatter_in_fp32(*pass.ops, *group, sum.slice(0, dy.rows()), dy, dx, *beside);
   }
-  return beside.stream->record();
+  return beside->record();
 }
 
 void Reshard::await(const Pass& pass, const Event& event) {
@@ -180,11 +180,11 @@ void Reshard::await(const Pass& pass, const Event& event) {
 }
 
 void Reshard::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
-  move(pass, *this, {from, to}, x, y);
+  move(pass, *this, {way.from, way.to}, x, y);
 }
 
 void Reshard::backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const {
-  move(pass, *this, {dual(to), dual(from)}, dy, dx);
+  move(pass, *this, {dual(way.to), dual(way.from)}, dy, dx);
 }
 
 }  // namespace trainctl

@@ -63,18 +63,9 @@ struct RowChunks {
 // tokens and all tokens can run on a stream of their own and overlap products
 // (docs/tensor-overlap.md).
 
-/// The parts of a reshard that overlap products. Nothing overlaps if `stream` is null.
-struct ReshardOverlap {
-  Stream* stream = nullptr;
-  bool forward = false, backward = false;              // whether chunks overlap products
-  bool whole_forward = false, whole_backward = false;  // for start_forward, start_backward
-  Tensor arriving{};  // [T, hidden] buffer that receives gathered chunks
-};
-
 struct Reshard {
   Group* group = nullptr;
-  Layout from = Layout::invariant;
-  Layout to = Layout::invariant;
+  Exchange way{};  // its layouts, and the parts of it that overlap products on `beside`
   // [T, hidden] fp32: other types are cast to fp32 here, summed, and cast back. If empty, tensors
   // are summed in their own type.
   Tensor sum{};
@@ -82,10 +73,11 @@ struct Reshard {
   // which each rank copies its part.
   bool at_once = true;
   Tensor packed{};  // exchange buffer, ordered by rank; for a gather, tensors of all ranks
-  ReshardOverlap beside{};
+  Stream* beside = nullptr;
+  Tensor arriving{};  // [T, hidden] buffer that receives gathered chunks
 
-  /// x has layout `from`, y layout `to`; y is overwritten. For Collective::none and all_reduce, x
-  /// and y may be the same memory.
+  /// x has layout way.from, y layout way.to; y is overwritten. For Collective::none and all_reduce,
+  /// x and y may be the same memory.
   void forward(const Pass& pass, const Tensor& x, const Tensor& y) const;
   /// dy is the gradient of y, dx the gradient of x.
   void backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
@@ -93,13 +85,13 @@ struct Reshard {
   /// Like forward; also calls work(RowRange) for all rows of y, as soon as they have arrived.
   template <class Work>
   void forward_then(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
-    if (beside.forward) return gather_beside(pass, x, y, work);
+    if (way.forward_chunks) return gather_beside(pass, x, y, work);
     forward(pass, x, y);
     work(RowRange{0, y.rows()});
   }
   template <class Work>
   void backward_then(const Pass& pass, const Tensor& dy, const Tensor& dx, const Work& work) const {
-    if (beside.backward) return gather_beside(pass, dy, dx, work);
+    if (way.backward_chunks) return gather_beside(pass, dy, dx, work);
     backward(pass, dy, dx);
     work(RowRange{0, dx.rows()});
   }
@@ -107,14 +99,14 @@ struct Reshard {
   /// x to `to`, a part of x's memory. Afterwards the contents of x are undefined.
   template <class Work>
   void forward_after(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
-    if (beside.forward) return scatter_beside(pass, x, y, work);
+    if (way.forward_chunks) return scatter_beside(pass, x, y, work);
     work(RowRange{0, x.rows()}, x);
     forward(pass, x, y);
   }
   template <class Work>
   void backward_after(const Pass& pass, const Tensor& dy, const Tensor& dx,
                       const Work& work) const {
-    if (beside.backward) return scatter_beside(pass, dy, dx, work);
+    if (way.backward_chunks) return scatter_beside(pass, dy, dx, work);
     work(RowRange{0, dy.rows()}, dy);
     backward(pass, dy, dx);
   }
@@ -155,7 +147,7 @@ struct Reshard {
       }
       start_sum(pass, part, y, chunk);
     }
-    await(pass, beside.stream->record());
+    await(pass, beside->record());
   }
 };
 
@@ -176,16 +168,7 @@ struct TensorParallel {
   }
   /// The reshard for an exchange that a layer declares.
   Reshard along(const Exchange& one) const {
-    return {.group = group,
-            .from = one.from,
-            .to = one.to,
-            .sum = sum,
-            .beside = {.stream = beside,
-                       .forward = one.forward_chunks,
-                       .backward = one.backward_chunks,
-                       .whole_forward = one.forward_whole,
-                       .whole_backward = one.backward_whole,
-                       .arriving = arriving}};
+    return {.group = group, .way = one, .sum = sum, .beside = beside, .arriving = arriving};
   }
 };
 

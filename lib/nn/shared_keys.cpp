@@ -70,7 +70,7 @@ SharedKeys::SharedKeys(const ContextParallel& context, std::int64_t sequences) {
   const ContextSplit& split = context.split;
   if (split.ranks() == 1) return;
   const TokenPieces& tokens = context.tokens;
-  gather_ = {.group = context.gather, .from = Layout::tokens, .to = Layout::replicated};
+  gather_ = {.group = context.gather, .way = {.from = Layout::tokens, .to = Layout::replicated}};
   ring_ = context.ring;
   const std::int64_t step = context.length_step > 0 ? context.length_step : tokens.seq_length;
   query_step_ = step * split.heads / split.ranks();
