@@ -1,10 +1,12 @@
-// Formats values by a pattern.
+// Formats values by a pattern; takes texts apart.
 #pragma once
 
 #include <fmt/core.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace trainctl {
 
@@ -15,5 +17,14 @@ template <class... Values>
 std::string formatted(fmt::format_string<Values...> pattern, Values&&... values) {
   return fmt::format(pattern, std::forward<Values>(values)...);
 }
+
+/// Removes and returns the front of `text` up to `end`, all of it if it has no `end`; also removes
+/// `end`.
+std::string_view take_until(std::string_view& text, std::string_view end);
+
+/// The rows of a table that is part of the program (lib/embed.cmake): its lines without comments,
+/// which begin with "#". A line that begins with a blank continues the row before it, after "|"
+/// directly, else after one blank.
+std::vector<std::string> table_rows(std::string_view table);
 
 }  // namespace trainctl

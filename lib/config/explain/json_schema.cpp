@@ -164,12 +164,12 @@ void add_rows(const std::string& section, Json& properties, const Json& sections
   }
   for (const ForeignKey& row : foreign_keys()) {
     if (row.section != section || properties.contains(row.key)) continue;
-    properties[std::string(row.key)] = {{"description", "not built yet"},
-                                        {"enum", plain_values(row)}};
-  }
-  for (const ForeignKey& row : foreign_mindformers_keys()) {
-    if (row.section != section || properties.contains(row.key)) continue;
-    properties[std::string(row.key)] = {{"description", "in a MindFormers file only"}};
+    Json& property = properties[std::string(row.key)];
+    if (row.answer == ForeignKey::Answer::not_built) {
+      property = {{"description", "not built yet"}, {"enum", plain_values(row)}};
+    } else {
+      property = {{"description", "in a MindFormers file only"}};
+    }
   }
 }
 

@@ -124,137 +124,7 @@ void MindformersFile::give(const std::string& to, const std::string& text, const
   if (!edit.has(to)) edit.put(to, where, edit.scalar(text, where));
 }
 
-// Keys of a MindFormers file that each have a single counterpart.
-
 namespace {
-
-constexpr std::string_view optimizer_classes =
-    "AdamW=adamw|FP32StateAdamWeightDecay=adamw|SGD=sgd|*";
-constexpr std::string_view schedules =
-    "CosineWithWarmUpLR=cosine|LinearWithWarmUpLR=linear|ConstantWarmUpLR=constant";
-constexpr std::string_view types =
-    "bfloat16=bf16|float16=fp16|float32=fp32|bf16=bf16|fp16=fp16|"
-    "fp32=fp32";
-constexpr std::string_view none_below_0 = "-1=|*";
-constexpr std::string_view none_at_0 = "-1=|0=|*";
-
-constexpr OtherKey carried_rows[] = {
-    {"seed", "train.seed", none_below_0},
-    {"output_dir", "output.dir"},
-    {"context.device_target", "parallel.device", "CPU=cpu|GPU=cuda|Ascend="},
-    {"model.model_config.num_layers", "model.num_layers"},
-    {"model.model_config.num_hidden_layers", "model.num_layers"},
-    {"model.model_config.n_layer", "model.num_layers"},
-    {"model.model_config.hidden_size", "model.hidden_size"},
-    {"model.model_config.num_heads", "model.num_attention_heads"},
-    {"model.model_config.num_attention_heads", "model.num_attention_heads"},
-    {"model.model_config.n_head", "model.num_attention_heads"},
-    {"model.model_config.n_kv_heads", "model.num_query_groups"},
-    {"model.model_config.num_key_value_heads", "model.num_query_groups"},
-    {"model.model_config.num_query_groups", "model.num_query_groups"},
-    {"model.model_config.multi_query_group_num", "model.num_query_groups"},
-    {"model.model_config.head_dim", "model.kv_channels"},
-    {"model.model_config.kv_channels", "model.kv_channels"},
-    {"model.model_config.vocab_size", "model.vocab_size"},
-    {"model.model_config.seq_length", "model.seq_length"},
-    {"model.model_config.intermediate_size", "model.ffn_hidden_size"},
-    {"model.model_config.ffn_hidden_size", "model.ffn_hidden_size"},
-    {"model.model_config.max_position_embedding", "model.max_position_embeddings"},
-    {"model.model_config.max_position_embeddings", "model.max_position_embeddings"},
-    {"model.model_config.rms_norm_eps", "model.norm_epsilon"},
-    {"model.model_config.layernorm_epsilon", "model.norm_epsilon"},
-    {"model.model_config.layer_norm_epsilon", "model.norm_epsilon"},
-    {"model.model_config.theta", "model.rotary_base"},
-    {"model.model_config.rope_theta", "model.rotary_base"},
-    {"model.model_config.rotary_base", "model.rotary_base"},
-    {"model.model_config.rotary_pct", "model.rotary_percent"},
-    {"model.model_config.rotary_percent", "model.rotary_percent"},
-    {"model.model_config.partial_rotary_factor", "model.rotary_percent"},
-    {"model.model_config.rotary_interleaved", "model.rotary_interleaved"},
-    {"model.model_config.tie_word_embeddings", "model.tie_word_embeddings"},
-    {"model.model_config.untie_embeddings_and_output_weights", "model.tie_word_embeddings",
-     "true=false|false=true"},
-    {"model.model_config.qkv_has_bias", "model.add_qkv_bias"},
-    {"model.model_config.add_qkv_bias", "model.add_qkv_bias"},
-    {"model.model_config.attention_bias", "model.add_qkv_bias", "false=false"},
-    {"model.model_config.add_bias_linear", "model.add_bias_linear"},
-    {"model.model_config.qk_layernorm", "model.qk_layernorm"},
-    {"model.model_config.use_qk_norm", "model.qk_layernorm"},
-    {"model.model_config.hidden_dropout", "model.hidden_dropout"},
-    {"model.model_config.hidden_dropout_rate", "model.hidden_dropout"},
-    {"model.model_config.hidden_dropout_prob", "model.hidden_dropout"},
-    {"model.model_config.resid_pdrop", "model.hidden_dropout"},
-    {"model.model_config.attention_dropout", "model.attention_dropout"},
-    {"model.model_config.attention_dropout_rate", "model.attention_dropout"},
-    {"model.model_config.attention_dropout_prob", "model.attention_dropout"},
-    {"model.model_config.attn_pdrop", "model.attention_dropout"},
-    {"model.model_config.embedding_dropout_prob", "model.embedding_dropout"},
-    {"model.model_config.embed_dropout_prob", "model.embedding_dropout"},
-    {"model.model_config.emb_dropout_prob", "model.embedding_dropout"},
-    {"model.model_config.embd_pdrop", "model.embedding_dropout"},
-    {"model.model_config.initializer_range", "model.init_method_std"},
-    {"model.model_config.init_method_std", "model.init_method_std"},
-    {"model.model_config.compute_dtype", "precision.compute", types},
-    {"model.model_config.offset", "parallel.pipeline.offset", "0=|*"},
-    {"model.model_config.pp_interleave_num", "parallel.virtual_pipeline_stages"},
-    {"model.model_config.num_experts", "moe.num_experts"},
-    {"model.model_config.n_routed_experts", "moe.num_experts"},
-    {"model.model_config.num_moe_experts", "moe.num_experts"},
-    {"model.model_config.num_local_experts", "moe.num_experts"},
-    {"model.model_config.expert_num", "moe.num_experts"},
-    {"model.model_config.num_experts_per_tok", "moe.router_topk"},
-    {"model.model_config.moe_router_topk", "moe.router_topk"},
-    {"model.model_config.num_experts_chosen", "moe.router_topk"},
-    {"model.model_config.moe_intermediate_size", "moe.ffn_hidden_size"},
-    {"model.model_config.moe_ffn_hidden_size", "moe.ffn_hidden_size"},
-    {"model.model_config.moe_shared_expert_intermediate_size",
-     "moe.shared_expert_intermediate_size", none_at_0},
-    {"model.model_config.shared_expert_intermediate_size", "moe.shared_expert_intermediate_size",
-     none_at_0},
-    {"model.model_config.use_shared_expert_gating", "moe.shared_expert_gate"},
-    {"model.model_config.moe_shared_expert_gate", "moe.shared_expert_gate"},
-    {"model.model_config.scoring_func", "moe.router_score_function",
-     "softmax=softmax|sigmoid=sigmoid"},
-    {"model.model_config.moe_router_score_function", "moe.router_score_function",
-     "softmax=softmax|sigmoid=sigmoid"},
-    {"model.model_config.n_group", "moe.router_num_groups", none_at_0},
-    {"model.model_config.moe_router_num_groups", "moe.router_num_groups", none_at_0},
-    {"model.model_config.topk_group", "moe.router_group_topk", none_at_0},
-    {"model.model_config.moe_router_group_topk", "moe.router_group_topk", none_at_0},
-    {"model.model_config.routed_scaling_factor", "moe.router_topk_scaling_factor"},
-    {"model.model_config.moe_router_topk_scaling_factor", "moe.router_topk_scaling_factor"},
-    {"model.model_config.moe_router_enable_expert_bias", "moe.router_enable_expert_bias"},
-    {"model.model_config.moe_router_bias_update_rate", "moe.router_bias_update_rate"},
-    {"model.model_config.moe_z_loss_coeff", "moe.z_loss_factor"},
-    {"model.model_config.moe_layer_freq", "moe.layer_frequency"},
-    {"model.model_config.decoder_sparse_step", "moe.layer_frequency"},
-    {"model.model_config.first_k_dense_replace", "moe.first_dense_layers"},
-    {"model.model_config.moe_expert_capacity_factor", "moe.capacity_factor", "-1=|-1.0=|*"},
-    {"model.model_config.capacity_factor", "moe.capacity_factor", "-1=|-1.0=|*"},
-    {"runner_config.batch_size", "train.micro_batch_size"},
-    {"runner_config.stop_step", "train.steps", none_at_0},
-    {"train_dataset.data_loader.dataset_dir", "data.train", "=|*"},
-    {"train_dataset.data_loader.shuffle", "data.shuffle"},
-    {"train_dataset.prefetch_size", "data.prefetch"},
-    {"train_dataset.data_loader.config.eod_mask_loss", "data.eod_mask_loss"},
-    {"train_dataset.data_loader.config.reset_position_ids", "data.reset_position_ids"},
-    {"train_dataset.data_loader.config.reset_attention_mask", "data.reset_attention_mask"},
-    {"train_dataset.data_loader.config.eod", "data.eod_token"},
-    {"eval_dataset.data_loader.dataset_dir", "data.validation.path", "=|*"},
-    {"optimizer.type", "optimizer.type", optimizer_classes},
-    {"lr_schedule.type", "lr_schedule.style", schedules},
-    {"lr_schedule.learning_rate", "lr_schedule.max_lr"},
-    {"optimizer.learning_rate", "lr_schedule.max_lr"},
-    {"lr_schedule.lr_end", "lr_schedule.min_lr"},
-    {"lr_schedule.warmup_lr_init", "lr_schedule.init_lr"},
-    {"lr_schedule.warmup_epochs", "lr_schedule.warmup_steps", "0="},
-    {"lr_schedule.total_steps", "lr_schedule.decay_steps", none_at_0},
-};
-
-/// `key` is the whole path in the file. A value that is not among the words has no counterpart.
-std::span<const OtherKey> carried_mindformers_keys() { return carried_rows; }
-
-using Kind = YamlNode::Kind;
 
 // Sections whose remaining keys are reported one by one.
 constexpr std::string_view partial[] = {"runner_config", "runner_wrapper", "model.model_config",
@@ -284,7 +154,7 @@ class Carrier {
     carry_evaluation();
     count_micro_batches();
     sgd_of_mindspore_ = edit_.text("optimizer.type") == "SGD";
-    for (const OtherKey& row : carried_mindformers_keys()) carry(row);
+    for (const OtherKey& row : carried_keys()) carry(row);
     carry_samples();
     if (!edit_.has("train.steps")) carry({"runner_config.epochs", "train.epochs"});
     carry_optimizer();
@@ -538,10 +408,10 @@ class Carrier {
   void unknown(const std::string& section, const YamlEntry& entry) {
     const std::string prefix = section + ".";
     std::vector<std::string> known;
-    for (const OtherKey& row : carried_mindformers_keys()) {
+    for (const OtherKey& row : carried_keys()) {
       if (row.key.starts_with(prefix)) known.emplace_back(row.key.substr(prefix.size()));
     }
-    for (const ForeignKey& row : foreign_mindformers_keys()) {
+    for (const ForeignKey& row : foreign_keys()) {
       if (row.section == section) known.emplace_back(row.key);
     }
     const std::string near = nearest(entry.key, known);

@@ -2,28 +2,22 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace trainctl {
 
 std::string_view embedded_codes_txt();  // codes.txt, embedded by lib/embed.cmake
 
 namespace {
 
-/// Removes and returns the front of `text` up to `end`; also removes `end`.
-std::string_view take(std::string_view& text, std::string_view end) {
-  const std::size_t length = std::min(text.find(end), text.size());
-  const std::string_view taken = text.substr(0, length);
-  text.remove_prefix(std::min(length + end.size(), text.size()));
-  return taken;
-}
-
 /// Parses a paragraph of codes.txt: "[code] summary", lines of `rule`, "fails: ..." and "passes:
 /// ...".
 CodeNote note_of(std::string_view paragraph) {
   CodeNote note;
-  note.code = take(paragraph, "] ").substr(1);
-  note.summary = take(paragraph, "\n");
+  note.code = take_until(paragraph, "] ").substr(1);
+  note.summary = take_until(paragraph, "\n");
   while (!paragraph.empty()) {
-    const std::string_view line = take(paragraph, "\n");
+    const std::string_view line = take_until(paragraph, "\n");
     if (line.starts_with("fails: ")) {
       note.fails = line.substr(7);
     } else if (line.starts_with("passes: ")) {
@@ -41,8 +35,8 @@ const std::vector<CodeNote>& diagnostic_codes() {
   static const std::vector<CodeNote> all = [] {
     std::vector<CodeNote> notes;
     std::string_view text = embedded_codes_txt();
-    take(text, "\n\n");  // skips the comment at the beginning
-    while (!text.empty()) notes.push_back(note_of(take(text, "\n\n")));
+    take_until(text, "\n\n");  // skips the comment at the beginning
+    while (!text.empty()) notes.push_back(note_of(take_until(text, "\n\n")));
     return notes;
   }();
   return all;

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/report/diagnostics.h"
 #include "config/schema/config.h"
@@ -58,10 +59,9 @@ struct ForeignKey {
                              // reason why the key has no effect
 };
 
-std::span<const ForeignKey> foreign_keys();
-/// Keys of a whole MindFormers file: its top level and its sections for the runner, the data and
-/// the model.
-std::span<const ForeignKey> foreign_mindformers_keys();
+/// All such keys, those of a whole MindFormers file too: of its top level and its sections for the
+/// runner, the data and the model.
+const std::vector<ForeignKey>& foreign_keys();
 /// The entry of a key in a section, or nullptr.
 const ForeignKey* find_foreign(std::string_view section, std::string_view key);
 /// Whether the value asks for nothing: one of `plain`, null, or an empty text, map or list.

@@ -5,18 +5,77 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 
-#include "config/schema/known_paths.h"
+#include "base/text.h"
 #include "config/schema/values.h"
-#include "config/upstream/other_lists.h"
 
 namespace trainctl {
+
+std::string_view embedded_other_keys_txt();  // other_keys.txt, embedded by lib/embed.cmake
+
 namespace {
 
-// Projects in the order in which a hint names them.
-constexpr Project projects[] = {Project::hugging_face, Project::nanogpt,  Project::megatron,
-                                Project::torchtitan,   Project::llmc,     Project::mindformers,
-                                Project::deepspeed,    Project::trainers, Project::usual};
+/// The list of a project in other_keys.txt, and its name in messages; in the order in which a hint
+/// names them.
+struct ProjectList {
+  Project project;
+  const char* list;
+  std::string_view name;
+};
+constexpr ProjectList project_lists[] = {
+    {Project::hugging_face, "hugging_face", "Hugging Face"},
+    {Project::nanogpt, "nanogpt", "nanoGPT"},
+    {Project::megatron, "megatron", "Megatron"},
+    {Project::torchtitan, "torchtitan", "torchtitan"},
+    {Project::llmc, "llmc", "llm.c"},
+    {Project::mindformers, "mindformers", "MindFormers"},
+    {Project::deepspeed, "deepspeed", "DeepSpeed"},
+    {Project::trainers, "trainers", ""},
+    {Project::usual, "usual", ""},
+};
+
+const ProjectList& project_list(Project project) {
+  return *std::ranges::find(project_lists, project, &ProjectList::project);
+}
+
+/// What other_keys.txt calls #types.
+constexpr const char* type_names =
+    "bf16=bf16|fp16=fp16|fp32=fp32|no=|bf16-mixed=bf16|16-mixed=fp16|bf16-true=bf16|16=fp16|"
+    "32=fp32|32-true=fp32|bfloat16=bf16|float16=fp16|float32=fp32|half=fp16|float=fp32|amp=|true=|"
+    "false=";
+
+/// The keys of the row "THEIRS -> OURS {WORDS} ; NOTE".
+void add_keys(const std::string& prefix, std::string_view note, std::vector<OtherKey>& list) {
+  std::string_view words = take_until(note, " ; ");
+  std::string_view paths = take_until(words, " {");
+  words = take_until(words, "}");
+  if (words == "#types") words = type_names;
+  std::string_view keys = take_until(paths, " -> ");
+  while (!keys.empty()) {
+    list.push_back({prefix + std::string(take_until(keys, " ")), std::string(paths),
+                    std::string(words), std::string(note)});
+  }
+}
+
+/// The lists of other_keys.txt by name.
+const std::map<std::string, std::vector<OtherKey>>& all_lists() {
+  static const auto lists = [] {
+    std::map<std::string, std::vector<OtherKey>> all;
+    std::string name, prefix;
+    for (const std::string& row : table_rows(embedded_other_keys_txt())) {
+      if (!row.starts_with('[')) {
+        add_keys(prefix, row, all[name]);
+        continue;
+      }
+      std::string_view head = std::string_view(row).substr(1, row.size() - 2);
+      name = take_until(head, " ");
+      prefix = head;
+    }
+    return all;
+  }();
+  return lists;
+}
 
 /// A key without differences of hyphens and capitals. Keeps a leading hyphen: llm.c's -b is not b.
 std::string folded(std::string_view key) {
@@ -172,35 +231,13 @@ Hint hint_of(Project project, const OtherKey& row, const std::string& value) {
 
 }  // namespace
 
-std::string_view name_of(Project project) {
-  switch (project) {
-    case Project::hugging_face: return "Hugging Face";
-    case Project::nanogpt: return "nanoGPT";
-    case Project::torchtitan: return "torchtitan";
-    case Project::llmc: return "llm.c";
-    case Project::deepspeed: return "DeepSpeed";
-    case Project::mindformers: return "MindFormers";
-    case Project::trainers:
-    case Project::usual: return "";
-    case Project::megatron: break;
-  }
-  return "Megatron";
-}
+std::string_view name_of(Project project) { return project_list(project).name; }
 
 std::span<const OtherKey> other_keys(Project project) {
-  switch (project) {
-    case Project::hugging_face: return hugging_face_keys();
-    case Project::nanogpt: return nanogpt_keys();
-    case Project::torchtitan: return torchtitan_keys();
-    case Project::llmc: return llmc_keys();
-    case Project::deepspeed: return deepspeed_keys();
-    case Project::mindformers: return mindformers_file_keys();
-    case Project::trainers: return trainers_keys();
-    case Project::usual: return usual_keys();
-    case Project::megatron: break;
-  }
-  return megatron_arguments();
+  return all_lists().at(project_list(project).list);
 }
+std::span<const OtherKey> carried_keys() { return all_lists().at("carried"); }
+std::span<const OtherKey> local_value_rows() { return all_lists().at("ours"); }
 
 const OtherKey* find_other_key(Project project, std::string_view key) {
   const std::string wanted = folded(key);
@@ -248,111 +285,14 @@ std::optional<Hint> hint_for_row(const OtherKey& row, const std::string& value) 
 }
 
 Hint hint_for(const std::string& key, const std::string& value) {
-  for (const Project project : projects) {
-    const OtherKey* row = find_other_key(project, key);
-    if (row != nullptr) return hint_of(project, *row, value);
+  for (const ProjectList& one : project_lists) {
+    const OtherKey* row = find_other_key(one.project, key);
+    if (row != nullptr) return hint_of(one.project, *row, value);
   }
   return {};
 }
 
 namespace {
-
-constexpr OtherKey rows[] = {
-    {"model.family", "model.family=llama",
-     "LlamaForCausalLM=llama|MistralForCausalLM=llama|mixtral=llama|MixtralForCausalLM=llama"},
-    {"model.family", "model.family=gpt2", "GPT2LMHeadModel=gpt2|GPTModel=gpt2|nanogpt=gpt2"},
-    {"model.family", "model.family=llama model.add_qkv_bias=true",
-     "qwen2=true|qwen2.5=true|Qwen2ForCausalLM=true"},
-    {"model.family", "model.family=llama model.qk_layernorm=true",
-     "qwen3=true|qwen3_moe=true|Qwen3ForCausalLM=true|Qwen3MoeForCausalLM=true"},
-    {"model.family", "",
-     "gemma=|gemma2=|gemma3=|phi=|phi3=|bert=|t5=|falcon=|bloom=|opt=|neox=|gpt_neox=|gptj=|olmo=|"
-     "olmo2=|deepseek=|deepseek_v2=|deepseek_v3=|mamba=|glm=|glm4=|chatglm=|gpt_oss=|granite=|"
-     "starcoder2=",
-     "use gpt2 or llama: this family is not built"},
-    {"data.tokenizer", "data.tokenizer", "#tokenizer"},
-    {"data.tokenizer", "data.tokenizer=byte", "char=byte|chars=byte|character=byte|none=byte"},
-    {"data.tokenizer", "", "*",
-     "use hf:FOLDER, where FOLDER holds a tokenizer.json, or sentencepiece:FILE"},
-    {"data.validation", "data.validation.fraction=0",
-     "none=0|None=0|false=0|False=0|no=0|off=0|0=0"},
-    {"data.validation", "",
-     "true=|True=|yes=|on=", "use data.validation.fraction or data.validation.path"},
-    {"data.validation", "data.validation.fraction", "#share"},
-    {"data.validation", "data.validation.fraction"},
-    {"data.validation", "data.validation.path"},
-    {"data.shuffle", "data.shuffle=true train.seed"},
-    {"train.steps", "", "-1=|auto=|0=", "use train.tokens or train.epochs instead"},
-    {"train.seed", "", "-1=|random=", "without it the default seed holds, and runs repeat"},
-    {"train.validate_every", "", "epoch=|epochs=", "use a number of steps"},
-    {"train.on_bad_loss", "train.on_bad_loss=skip", "ignore=skip|continue=skip|warn=skip"},
-    {"train.on_bad_loss", "train.on_bad_loss=stop", "raise=stop|error=stop|abort=stop"},
-    {"train.deterministic_mode", "train.deterministic_mode=true", "warn=true|full=true"},
-    {"optimizer.beta1", "optimizer.beta1 optimizer.beta2", "#each"},
-    {"optimizer.weight_decay", "optimizer.weight_decay=0",
-     "none=0|None=0|false=0|False=0|no=0|off=0"},
-    {"lr_schedule.warmup_steps", "lr_schedule.warmup_ratio", "#share"},
-    {"lr_schedule.warmup_steps", "lr_schedule.warmup_ratio"},
-    {"lr_schedule.min_lr", "", "#share", "use the rate itself: min_lr is not a part of max_lr"},
-    {"lr_schedule.style", "lr_schedule.style=constant", "none=constant|flat=constant"},
-    {"lr_schedule.style", "lr_schedule.style=cosine",
-     "cosine_with_min_lr=cosine|cosine_decay=cosine"},
-    {"precision.compute", "precision.compute=bf16", "amp=bf16|mixed=bf16|true=bf16"},
-    {"precision.compute", "precision.compute=fp16", "16=fp16|mixed_float16=fp16"},
-    {"precision.compute", "precision.compute=fp32", "32=fp32|highest=fp32|false=fp32|full=fp32"},
-    {"precision.loss_scale", "precision.dynamic_loss_scale=true", "dynamic=true|auto=true"},
-    {"parallel.data_parallel", "", "-1=|auto=|0=", "it follows from the number of ranks"},
-    {"parallel.sequence_parallel", "parallel.context_parallel"},
-    {"parallel.device", "parallel.device=cuda", "0=cuda|1=cuda|cuda:0=cuda|cuda:1=cuda",
-     "CUDA_VISIBLE_DEVICES says which"},
-    {"parallel.parallel_mode", "parallel.parallel_mode=data_parallel",
-     "ddp=data_parallel|dp=data_parallel"},
-    {"parallel.parallel_mode", "parallel.parallel_mode=stand_alone", "none=stand_alone"},
-    {"parallel.parallel_mode",
-     "parallel.parallel_optimizer.enable=true parallel.parallel_optimizer.optimizer_level",
-     "fsdp=level3|fsdp2=level3|zero=level1|zero1=level1|zero2=level2|zero3=level3"},
-    {"parallel.parallel_optimizer", "parallel.parallel_optimizer.enable",
-     "true=true|True=true|false=false|False=false|none=false"},
-    {"parallel.parallel_optimizer",
-     "parallel.parallel_optimizer.enable=true parallel.parallel_optimizer.optimizer_level",
-     "1=level1|2=level2|3=level3|level1=level1|level2=level2|level3=level3|zero1=level1|"
-     "zero2=level2|zero3=level3|full_shard=level3|shard_grad_op=level2"},
-    {"parallel.parallel_optimizer.enable",
-     "parallel.parallel_optimizer.enable=true parallel.parallel_optimizer.optimizer_level",
-     "2=level2|3=level3|level1=level1|level2=level2|level3=level3"},
-    {"parallel.parallel_optimizer.optimizer_level", "parallel.parallel_optimizer.optimizer_level",
-     "1=level1|2=level2|3=level3|zero1=level1|zero2=level2|zero3=level3|stage1=level1|"
-     "stage2=level2|stage3=level3|full_shard=level3|shard_grad_op=level2"},
-    {"parallel.pipeline", "parallel.pipeline.scheduler",
-     "1f1b=1f1b|gpipe=gpipe|zb-h1=zb-h1|zb-v=zb-v"},
-    {"parallel.pipeline", "parallel.pipeline_stages"},
-    {"parallel.pipeline.scheduler", "parallel.pipeline.scheduler=1f1b", "interleaved=1f1b"},
-    {"parallel.attention_backend", "parallel.attention_backend=auto",
-     "flash=auto|fused=auto|sdpa=auto|flash_attention_2=auto|flash_attention_3=auto|flex=auto"},
-    {"parallel.attention_backend", "parallel.attention_backend=own",
-     "eager=own|unfused=own|math=own|local=own"},
-    {"parallel.cp_comm_type", "parallel.cp_comm_type",
-     "ulysses=a2a|ring=p2p|allgather=all_gather|all-gather=all_gather|alltoall=a2a|"
-     "all_to_all=a2a"},
-    {"parallel.cuda_graphs", "parallel.cuda_graphs=true", "full=true|per_layer=true|local=true"},
-    {"moe.router_load_balancing_type",
-     "moe.router_enable_expert_bias=true moe.router_load_balancing_type",
-     "aux_loss_free=none|loss_free=none|noaux_tc=none"},
-    {"moe.router_load_balancing_type", "", "gbs_aux_loss=|global_aux_loss=|seq_aux_loss=|sinkhorn=",
-     "use aux_loss: this way of balancing is not built"},
-    {"recompute.enable", "recompute.enable=true recompute.select",
-     "full=full|selective=attention|attention=attention|norms=norms|mlp=mlp|auto=auto"},
-    {"offload", "offload.enable", "true=true|True=true|false=false|False=false|cpu=true"},
-    {"offload.enable", "offload.enable=true", "cpu=true|host=true"},
-    {"log.every", "", "epoch=|epochs=", "use a number of steps"},
-    {"output.save_weights", "output.save_weights=true", "safetensors=true|hf=true|last=true"},
-    {"output.tensorboard", "output.tensorboard=false", "none=false|None=false"},
-    {"output.tensorboard", "output.tensorboard=true", "*", "its files go to output.dir"},
-    {"checkpoint", "checkpoint.at_end=false",
-     "false=false|none=false|None=false|no=false|off=false"},
-    {"checkpoint.every", "",
-     "epoch=|epochs=", "use a number of steps, or checkpoint.every_minutes"},
-};
 
 /// Whether the row names specific values.
 bool is_exact(const OtherKey& row) {
@@ -361,11 +301,9 @@ bool is_exact(const OtherKey& row) {
 
 }  // namespace
 
-std::span<const OtherKey> local_value_rows() { return rows; }
-
 std::vector<Hint> hints_for_value(const std::string& path, const std::string& value, bool exact) {
   std::vector<Hint> hints;
-  for (const OtherKey& row : rows) {
+  for (const OtherKey& row : local_value_rows()) {
     if (row.key != path || (exact && !is_exact(row))) continue;
     if (auto hint = hint_for_row(row, value)) hints.push_back(std::move(*hint));
   }

@@ -1,5 +1,5 @@
 // Keys of other projects, with our counterparts: for hints about unknown keys, and for `migrate
-// --from`. upstream.h has the upstream keys that our configurations accept.
+// --from`, from other_keys.txt. upstream.h has the upstream keys that our configurations accept.
 #pragma once
 
 #include <optional>
@@ -26,18 +26,21 @@ enum class Project {
 std::string_view name_of(Project project);
 
 struct OtherKey {
-  std::string_view key;  // as the project writes it, such as torchtitan's "training.steps"
+  std::string key;  // as the project writes it, such as torchtitan's "training.steps"
   // our keys, separated by blanks; "path=value" has a fixed value, whatever theirs is; empty if
   // there is no counterpart
-  std::string_view paths;
+  std::string paths;
   // our words for theirs where they differ: "bfloat16=bf16|float16=fp16". "true=" means that the
   // value asks for nothing; "*" accepts all other values unchanged; "#split" and "#other" name
   // special conversions of convert()
-  std::string_view words = {};
-  std::string_view note = {};  // difference to ours, or reason for no counterpart
+  std::string words{};
+  std::string note{};  // difference to ours, or reason for no counterpart
 };
 
 std::span<const OtherKey> other_keys(Project project);
+/// Keys of a whole MindFormers file that each have a single counterpart; `key` is the whole path in
+/// the file. A value that is not among the words has no counterpart.
+std::span<const OtherKey> carried_keys();
 
 /// The row of a key, with any hyphens, underscores and capitals; nullptr if the project has no such
 /// key. `key` may omit the section of torchtitan or DeepSpeed unless its last word is ambiguous.

@@ -1,6 +1,6 @@
 // The keys of MindSpore's set_auto_parallel_context, MindFormers' TransformerOpParallelConfig (with
 // its recompute config) and MoEConfig, and Megatron-Core's ModelParallelConfig, with their paths in
-// our schema. upstream_keys.cpp has the rows of the table.
+// our schema. upstream_keys.txt has the rows of the table.
 #pragma once
 
 #include <map>
@@ -45,6 +45,7 @@ struct UpstreamKey {
   std::string_view replacement = {};      // for a deprecated key: the key to use
   std::string_view note = {};             // difference to upstream, one sentence
   std::string_view section = "parallel";  // the section of our schema that accepts the key
+  std::string_view list = {};             // its list in upstream_keys.txt
 
   bool deprecated() const { return !replacement.empty(); }
 };
