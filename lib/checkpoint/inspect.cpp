@@ -174,7 +174,7 @@ bool have_same_shape(const Config& saved, const Config& now) {
 
 }  // namespace
 
-std::vector<ConfigChange> config_changes(const Config& saved, const Config& now) {
+std::string config_changes(const Config& saved, const Config& now, bool allowed) {
   std::map<std::string, std::string> before;
   for (const auto& [path, value] : config_values(saved)) before[path] = value;
   std::map<std::string, std::string> after;
@@ -182,25 +182,16 @@ std::vector<ConfigChange> config_changes(const Config& saved, const Config& now)
   std::map<std::string, std::string> all = before;
   all.insert(after.begin(), after.end());
   const bool same_shape = have_same_shape(saved, now);
-  std::vector<ConfigChange> changes;
+  const auto shown = [](const std::string& value) { return value.empty() ? "not given" : value; };
+  std::string text;
   for (const auto& entry : all) {
     const std::string& path = entry.first;
     if (before[path] == after[path] || covers(ignored_keys, path)) continue;
     const bool one_given = before[path] == not_given || after[path] == not_given;
     if (same_shape && one_given && path.starts_with("model.") && !covers(free_keys, path)) continue;
-    const bool allowed = !covers(fixed_keys, path) || covers(free_keys, path);
-    changes.push_back({path, before[path], after[path], allowed});
-  }
-  return changes;
-}
-
-std::string list_changes(const std::vector<ConfigChange>& changes, bool allowed) {
-  const auto shown = [](const std::string& value) { return value.empty() ? "not given" : value; };
-  std::string text;
-  for (const ConfigChange& change : changes) {
-    if (change.allowed != allowed) continue;
-    text += "\n  " + change.path + ": " + shown(change.saved) + " in the checkpoint, " +
-            shown(change.now) + " now";
+    if (allowed != (!covers(fixed_keys, path) || covers(free_keys, path))) continue;
+    text += formatted("\n  {}: {} in the checkpoint, {} now", path, shown(before[path]),
+                      shown(after[path]));
   }
   return text;
 }

@@ -36,19 +36,10 @@ std::vector<TensorDifference> compare_checkpoints(const std::filesystem::path& a
 // The changes of a configuration since a run wrote a checkpoint, and whether a run may continue
 // with them.
 
-struct ConfigChange {
-  std::string path;
-  std::string saved;
-  std::string now;
-  bool allowed = false;  // the run may continue with it
-};
-
-/// The values that differ. The model and the tokenizer must stay the same; rates, batch, optimizer,
-/// layout, precision and length of the run may change. Keys that only concern files, messages and
-/// checkpoints are left out.
-std::vector<ConfigChange> config_changes(const Config& saved, const Config& now);
-
-/// "model.hidden_size: 768 in the checkpoint, 1024 now", one line for each with `allowed` as given.
-std::string list_changes(const std::vector<ConfigChange>& changes, bool allowed);
+/// The values that differ, "model.hidden_size: 768 in the checkpoint, 1024 now", one line for each:
+/// those with which the run may continue if `allowed`, else the others. The model and the tokenizer
+/// must stay the same; rates, batch, optimizer, layout, precision and length of the run may change.
+/// Keys that only concern files, messages and checkpoints are left out.
+std::string config_changes(const Config& saved, const Config& now, bool allowed);
 
 }  // namespace trainctl

@@ -212,66 +212,69 @@ void load_checkpoint(const Manifest& manifest, const std::filesystem::path& dire
   }
 }
 
-struct CheckpointWeights::Impl {
-  Impl(const std::filesystem::path& path, bool averages)
-      : directory(path),
-        value(averages ? std::string(weight_average.word) : "parameters"),
-        manifest(read_manifest(path)),
-        reader(manifest, path) {}
+namespace {
+
+/// The parameters of a checkpoint as stored weights: for export, and for `generate` in any layout.
+class CheckpointWeights : public StoredWeights {
+ public:
+  CheckpointWeights(const std::filesystem::path& path, const ModelShape& model, bool averages)
+      : directory_(path),
+        value_(averages ? std::string(weight_average.word) : "parameters"),
+        manifest_(read_manifest(path)),
+        reader_(manifest_, path) {
+    require(!averages || has_averages(manifest_), ExitCode::missing_input,
+            path.string() +
+                " has no average of weights: a run keeps one with optimizer.ema_decay above 0");
+    for (const ParamSpec& parameter : make_parameters(model, Mesh{})) {
+      const SavedTensor* saved = manifest_.find(parameter.name, value_);
+      const Shape shape = saved_shape(parameter, model);
+      require(saved != nullptr && saved->shape == shape, ExitCode::bad_data,
+              path.string() + ": the parameter " + parameter.name + " " + shape.to_string() +
+                  (saved == nullptr ? " is missing" : " is " + saved->shape.to_string()));
+    }
+  }
+
+  void read(const std::string& name, const MatrixBox& box, float* out) const override {
+    const SavedTensor* saved = manifest_.find(name, value_);
+    require(saved != nullptr, ExitCode::bad_data,
+            directory_.string() + " has no parameter " + name);
+    Box wanted;
+    if (saved->shape.rank() == 1) {
+      wanted = {{box.row}, {box.rows}};
+    } else if (saved->shape.rank() == 3) {
+      const std::int64_t rows = saved->shape[1];
+      wanted = {{box.row / rows, box.row % rows, box.column}, {1, box.rows, box.columns}};
+    } else {
+      wanted = {{box.row, box.column}, {box.rows, box.columns}};
+    }
+    for (const SavedPiece& piece : saved->pieces) {
+      const Box shared = intersection(wanted, piece.box);
+      if (shared.numel() > 0) copy(*saved, piece, shared, wanted, out);
+    }
+  }
+
+ private:
   void copy(const SavedTensor& tensor, const SavedPiece& piece, const Box& part, const Box& to,
-            float* out) {
+            float* out) const {
     try {
-      reader.copy(tensor, piece, part, to, out);
+      reader_.copy(tensor, piece, part, to, out);
     } catch (const Error& error) {
-      const bool is_there = kind_of_file(directory / manifest_name) != FileKind::none;
+      const bool is_there = kind_of_file(directory_ / manifest_name) != FileKind::none;
       if (is_there || error.code() == ExitCode::io) throw;
       throw Error(ExitCode::missing_input,
-                  directory.string() +
+                  directory_.string() +
                       " was removed by its run while it was read; start again, and the newest "
                       "checkpoint is taken");
     }
   }
-  std::filesystem::path directory;
-  std::string value;  // a word of saved_values()
-  Manifest manifest;
-  PieceReader reader;
+
+  const std::filesystem::path directory_;
+  const std::string value_;  // a word of saved_values()
+  const Manifest manifest_;
+  mutable PieceReader reader_;
 };
 
-CheckpointWeights::CheckpointWeights(const std::filesystem::path& directory,
-                                     const ModelShape& model, bool averages)
-    : impl_(std::make_unique<Impl>(directory, averages)) {
-  require(!averages || has_averages(impl_->manifest), ExitCode::missing_input,
-          directory.string() +
-              " has no average of weights: a run keeps one with optimizer.ema_decay above 0");
-  for (const ParamSpec& parameter : make_parameters(model, Mesh{})) {
-    const SavedTensor* saved = impl_->manifest.find(parameter.name, impl_->value);
-    const Shape shape = saved_shape(parameter, model);
-    require(saved != nullptr && saved->shape == shape, ExitCode::bad_data,
-            directory.string() + ": the parameter " + parameter.name + " " + shape.to_string() +
-                (saved == nullptr ? " is missing" : " is " + saved->shape.to_string()));
-  }
-}
-
-CheckpointWeights::~CheckpointWeights() = default;
-
-void CheckpointWeights::read(const std::string& name, const MatrixBox& box, float* out) const {
-  const SavedTensor* saved = impl_->manifest.find(name, impl_->value);
-  require(saved != nullptr, ExitCode::bad_data,
-          impl_->directory.string() + " has no parameter " + name);
-  Box wanted;
-  if (saved->shape.rank() == 1) {
-    wanted = {{box.row}, {box.rows}};
-  } else if (saved->shape.rank() == 3) {
-    const std::int64_t rows = saved->shape[1];
-    wanted = {{box.row / rows, box.row % rows, box.column}, {1, box.rows, box.columns}};
-  } else {
-    wanted = {{box.row, box.column}, {box.rows, box.columns}};
-  }
-  for (const SavedPiece& piece : saved->pieces) {
-    const Box shared = intersection(wanted, piece.box);
-    if (shared.numel() > 0) impl_->copy(*saved, piece, shared, wanted, out);
-  }
-}
+}  // namespace
 
 std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
                                             const ModelShape& model, bool averages) {

@@ -40,25 +40,11 @@ void load_checkpoint(const Manifest& manifest, const std::filesystem::path& dire
                      const Plan& plan, const OptimizerConfig& optimizer, std::int64_t rank,
                      ParamStore& store, bool values = true);
 
-// The parameters of a checkpoint as stored weights: for export, and for `generate` in any layout.
-
-class CheckpointWeights : public StoredWeights {
- public:
-  /// Checks the manifest and that each parameter of `model` is there. `averages`: reads the average
-  /// of weights instead. Throws Error{missing_input | bad_data}.
-  CheckpointWeights(const std::filesystem::path& directory, const ModelShape& model, bool averages);
-  ~CheckpointWeights() override;
-  /// Not thread-safe: reads go through one buffer.
-  void read(const std::string& name, const MatrixBox& box, float* out) const override;
-
- private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
-};
-
 /// The weights in a directory: of a checkpoint, else of the safetensors files, else of the run's
-/// newest checkpoint. `averages`: reads the average of weights that a run kept
-/// (optimizer.ema_decay), which only checkpoints have. Throws Error{missing_input | bad_data}.
+/// newest checkpoint. Checks the manifest of a checkpoint and that each parameter of `model` is
+/// there; its reads go through one buffer, so they are not thread-safe. `averages`: reads the
+/// average of weights that a run kept (optimizer.ema_decay), which only checkpoints have. Throws
+/// Error{missing_input | bad_data}.
 std::unique_ptr<StoredWeights> open_weights(const std::filesystem::path& directory,
                                             const ModelShape& model, bool averages = false);
 

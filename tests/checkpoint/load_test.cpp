@@ -287,13 +287,13 @@ TEST_CASE("the average of weights is saved, and begins as the weights", "[load][
   const fs::path from = CheckpointFolder(cut.run).of(cut.at);
   CHECK(has_averages(read_manifest(from)));
   const auto model = model_shape(config_of(averaged).model);
-  const CheckpointWeights weights(from, model, false);
-  const CheckpointWeights averages(from, model, true);
+  const auto weights = open_weights(from, model);
+  const auto averages = open_weights(from, model, true);
   const MatrixBox begin{.row = 0, .rows = 4, .column = 0, .columns = 4};
   std::array<float, 16> trained{};
   std::array<float, 16> average{};
-  weights.read("embedding.token.weight", begin, trained.data());
-  averages.read("embedding.token.weight", begin, average.data());
+  weights->read("embedding.token.weight", begin, trained.data());
+  averages->read("embedding.token.weight", begin, average.data());
   CHECK(trained != average);
   CHECK(load_and_run(cut, 2).size() == 2);
 
@@ -323,7 +323,7 @@ TEST_CASE("the average of weights is saved, and begins as the weights", "[load][
   };
   train_sample(run);
   CHECK(alike);
-  CHECK_THROWS_WITH(CheckpointWeights(CheckpointFolder(cut.run).of(cut.at), model, true),
+  CHECK_THROWS_WITH(open_weights(CheckpointFolder(cut.run).of(cut.at), model, true),
                     Catch::Contains("optimizer.ema_decay"));
 }
 
