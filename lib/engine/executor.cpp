@@ -59,7 +59,8 @@ Pipeline::Pipeline(const Plan& plan, const Buffers& buffers, const DeviceWorld& 
       broadcasts_(plan.result_broadcast),
       reports_(plan.mesh.group(world.rank(), Axis::pp).front() == 0),
       group_(world.group(group_name(TrafficPurpose::messages, pipeline_group),
-                         plan.mesh.group(world.rank(), Axis::pp), {.carries = Carries::messages})) {
+                         plan.mesh.group(world.rank(), Axis::pp), Lane::layers,
+                         Carries::messages)) {
   open_lines();
   lay_out(plan);
 }

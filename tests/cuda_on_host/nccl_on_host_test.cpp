@@ -34,7 +34,7 @@ std::array<std::string, size> found_by(const Body& body) {
       const DeviceWorld devices(world, DeviceKind::cuda, deadline);
       std::vector<int> ranks(size);
       std::iota(ranks.begin(), ranks.end(), 0);
-      const auto group = devices.group("all", ranks, {.carries = Carries::all});
+      const auto group = devices.group("all", ranks, Lane::layers, Carries::all);
       devices.open();
       mine = body(*group, devices);
     } catch (const Error& error) {
@@ -251,7 +251,7 @@ TEST_CASE("ranks that want different communicators find out") {
   const auto found = found_by<2>([](Group& group, const DeviceWorld& devices) {
     const std::array<int, 2> ranks{0, 1};
     const Lane lane = group.rank() == 0 ? Lane::gradients : Lane::experts;
-    const auto other = devices.group("other", ranks, {.lane = lane});
+    const auto other = devices.group("other", ranks, lane);
     devices.open();
     return std::string();
   });

@@ -47,7 +47,7 @@ class Collectives {
         devices_(world, options.device, options.deadline_seconds,
                  options.share_devices ? DeviceSharing::nccl : DeviceSharing::none),
         everyone_(world.group("measured values", ranks)),
-        group_(devices_.group("measured", ranks, {.carries = Carries::all})),
+        group_(devices_.group("measured", ranks, Lane::layers, Carries::all)),
         stream_(options.device, "measured", Stream::Mode::run_inline),
         clock_(stream_),
         rank_(everyone_->rank()),

@@ -51,7 +51,7 @@ class Contention {
       : devices_(world, options.device, options.deadline_seconds,
                  options.share_devices ? DeviceSharing::nccl : DeviceSharing::none),
         everyone_(world.everyone("contention values")),
-        group_(devices_.group("contention", all_of(world), {.carries = Carries::all})),
+        group_(devices_.group("contention", all_of(world), Lane::layers, Carries::all)),
         compute_(options.device, "compute", Stream::Mode::run_inline),
         sums_(options.device, "sums", Stream::Mode::queued),
         scratch_(options.device, {{"scratch", {plan.scratch_bytes()}, DType::u8}}),

@@ -303,15 +303,15 @@ std::string DeviceWorld::host_part() const {
 }
 
 std::unique_ptr<Group> DeviceWorld::group(const std::string& name, std::span<const int> ranks,
-                                          WireUse use) const {
+                                          Lane lane, Carries carries) const {
   auto host = world_.group(name, ranks);
   if (host->size() == 1) return host;
   if (staged_) return std::make_unique<StagedGroup>(std::move(host), deadline_seconds_);
   if (wires_ == nullptr) return host;
-  const WireSpec spec{.lane = name_of(use.lane),
+  const WireSpec spec{.lane = name_of(lane),
                       .ranks = {ranks.begin(), ranks.end()},
-                      .exchanges = use.carries == Carries::all};
-  const bool collectives = use.carries != Carries::messages;
+                      .exchanges = carries == Carries::all};
+  const bool collectives = carries != Carries::messages;
   return std::make_unique<DeviceGroup>(std::move(host), *wires_, spec, collectives,
                                        world_.traffic());
 }

@@ -38,11 +38,6 @@ enum class Lane : std::uint8_t { layers, experts, gradients };
 /// The calls that a group carries: only messages, collectives except all_to_all, or all.
 enum class Carries : std::uint8_t { messages, collectives, all };
 
-struct WireUse {
-  Lane lane = Lane::layers;
-  Carries carries = Carries::collectives;
-};
-
 class DeviceWorld {
  public:
   /// Gives the calling thread the rank's device (cuda_select_device). `world` must outlive this
@@ -64,7 +59,8 @@ class DeviceWorld {
   /// Like World::group, for tensors and streams of the device. Counts the same traffic. On devices
   /// a group carries nothing before open(), and Group::open_lines must precede open(), too.
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks,
-                               WireUse use = {}) const;
+                               Lane lane = Lane::layers,
+                               Carries carries = Carries::collectives) const;
   std::unique_ptr<Group> everyone(const std::string& name) const;
   /// Creates and connects the communicators of new groups, in one order on all ranks. Collective
   /// over the world.

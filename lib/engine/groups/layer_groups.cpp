@@ -33,7 +33,7 @@ ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world) {
     for (std::int64_t i = 0; i < count; ++i) {
       ranks.push_back(all[static_cast<std::size_t>(first + i * step)]);
     }
-    return world.group(group_name(TrafficPurpose::layers, kind), ranks, {.carries = carries});
+    return world.group(group_name(TrafficPurpose::layers, kind), ranks, Lane::layers, carries);
   };
   bool whole_ring = false;
   for (const ContextSplit& split : plan.context.kinds()) {
@@ -76,14 +76,15 @@ ExpertRanks make_expert_ranks(const Plan& plan, const DeviceWorld& world, Group&
   const Mesh& mesh = plan.mesh;
   const ExchangeRule& rule = plan.exchange;
   const Lane lane = rule.overlaps() ? Lane::experts : Lane::layers;
-  const auto group = [&](GroupKind kind, const std::vector<int>& among, WireUse use = {}) {
-    return world.group(group_name(TrafficPurpose::layers, kind), among, use);
+  const auto group = [&](GroupKind kind, const std::vector<int>& among,
+                         Lane of_calls = Lane::layers, Carries carries = Carries::collectives) {
+    return world.group(group_name(TrafficPurpose::layers, kind), among, of_calls, carries);
   };
   const std::vector<int> others = mesh.group(world.rank(), Axis::ep);
   const std::vector<int> parts = mesh.group(world.rank(), Axis::etp);
-  ranks.ep = group(experts_group, others, {.lane = lane, .carries = Carries::all});
+  ranks.ep = group(experts_group, others, lane, Carries::all);
   const bool by_stream = rule.by_stream;
-  if (rule.parts > 1) ranks.parts = group(expert_parts_group, parts, {lane});
+  if (rule.parts > 1) ranks.parts = group(expert_parts_group, parts, lane);
   if (rule.beside_passes) ranks.ep_counts = group(counts_kind(experts_group, rule), others);
   if (rule.beside_passes && rule.parts > 1) {
     ranks.parts_counts = group(counts_kind(expert_parts_group, rule), parts);

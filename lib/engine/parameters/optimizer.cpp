@@ -162,8 +162,8 @@ MatrixUpdate::MatrixUpdate(const MuonConfig& muon, const Plan& plan, const Param
   const std::vector<int> ranks =
       stage_ranks(plan.mesh, plan.mesh.coordinate(world.rank(), Axis::pp));
   if (ranks.size() > 1) {
-    ranks_ = world.group(group_name(TrafficPurpose::parameters, stage_group), ranks,
-                         {.carries = Carries::all});
+    ranks_ = world.group(group_name(TrafficPurpose::parameters, stage_group), ranks, Lane::layers,
+                         Carries::all);
   }
   const Places places{plan, store, state, world.rank(), stream};
   for (MatrixRound& planned : matrix_rounds(plan, world.rank())) {

@@ -34,7 +34,7 @@ class GroupMap {
     if (ranks.size() == 1) return nullptr;
     // The kind is part of the key, since traffic is counted by the name of the group.
     std::unique_ptr<Group>& group = groups_[{kind, ranks}];
-    if (!group) group = world_.group(group_name(purpose_, kind), ranks, {.lane = Lane::gradients});
+    if (!group) group = world_.group(group_name(purpose_, kind), ranks, Lane::gradients);
     return group.get();
   }
 
@@ -106,7 +106,7 @@ Packed pack_gather(std::span<const Divided> tensors, const Tensor& buffer, int r
 
 namespace {
 
-constexpr WireUse lane{.lane = Lane::gradients};
+constexpr Lane lane = Lane::gradients;
 
 std::int64_t max_copies(const StagePlan& stage) {
   std::int64_t most = 1;
