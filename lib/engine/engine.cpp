@@ -423,7 +423,7 @@ void Engine::tell_timers() const {
   if (!input_.hooks.timers) return;
   const TimerSeconds seconds = timers_of(*trace_, trace_->completed_steps());
   for (std::size_t i = 0; i < seconds.size(); ++i) {
-    input_.hooks.timers(timer_names[i].name, seconds[i]);
+    input_.hooks.timers(timer_names[i], seconds[i]);
   }
 }
 

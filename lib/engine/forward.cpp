@@ -85,11 +85,6 @@ namespace {
 
 constexpr std::int64_t pass_tokens = 64;  // most tokens of one pass
 
-Plan plan_of(const DecoderInput& input) {
-  const std::int64_t all = input.plan.model.positions;
-  return decoding_plan(input.plan, pass_tokens, input.positions > 0 ? input.positions : all);
-}
-
 std::string row_of(const char* what, int unit) { return what + std::to_string(unit); }
 
 std::vector<SlabRow> slab_rows(const Plan& plan, const StagePlan& stage) {
@@ -117,17 +112,18 @@ KeyValueCache cache_in(const Slab& slab, std::int64_t layers) {
 
 }  // namespace
 
-Decoder::Decoder(const DecoderInput& input)
-    : plan_(plan_of(input)),
-      stage_(static_cast<int>(plan_.mesh.coordinate(input.world.rank(), Axis::pp))),
-      weights_(input.weights),
-      deadline_(input.deadline_seconds),
+Decoder::Decoder(const Plan& plan, const DeviceWorld& world, WeightSource weights,
+                 std::int64_t positions, double deadline_seconds)
+    : plan_(decoding_plan(plan, pass_tokens, positions > 0 ? positions : plan.model.positions)),
+      stage_(static_cast<int>(plan_.mesh.coordinate(world.rank(), Axis::pp))),
+      weights_(std::move(weights)),
+      deadline_(deadline_seconds),
       compute_(plan_.device, "compute", Stream::Mode::run_inline),
       buffers_(plan_.device, plan_, stage_),
       ops_(buffers_.context(compute_)),
-      tp_(input.world.group(group_name(TrafficPurpose::layers, tensor_group),
-                            plan_.mesh.group(input.world.rank(), Axis::tp))),
-      pipeline_(plan_, buffers_, input.world, ops_, deadline_),
+      tp_(world.group(group_name(TrafficPurpose::layers, tensor_group),
+                      plan_.mesh.group(world.rank(), Axis::tp))),
+      pipeline_(plan_, buffers_, world, ops_, deadline_),
       slab_(plan_.device, slab_rows(plan_, rows())),
       host_(
           Slab::on_host_for(plan_.device, {{"logits", {1, plan_.model.padded_vocab}, DType::f32}})),

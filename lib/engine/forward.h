@@ -57,18 +57,13 @@ class Evaluation {
 // Next-token logits with a key-value cache: forward passes of a few tokens (Executor::forward) with
 // rows of the cache as keys and values. The constructor allocates all memory.
 
-struct DecoderInput {
-  const Plan& plan;  // a training plan of the model, which places its parameters
-  const DeviceWorld& world;
-  WeightSource weights;        // values only, without gradients
-  std::int64_t positions = 0;  // positions of the cache; if 0 or too large, the model's number
-  double deadline_seconds = 300;
-};
-
 class Decoder {
  public:
-  /// Collective: forms groups; DeviceWorld::open must follow. Only `plan` may end before this.
-  explicit Decoder(const DecoderInput& input);
+  /// `plan`: a training plan of the model, which places its parameters; only it may end before
+  /// this. `weights`: values only, without gradients. `positions` of the cache: if 0 or too large,
+  /// the model's number. Collective: forms groups; DeviceWorld::open must follow.
+  Decoder(const Plan& plan, const DeviceWorld& world, WeightSource weights,
+          std::int64_t positions = 0, double deadline_seconds = 300);
 
   /// Appends tokens to those already seen. Returns the logits [vocab] (fp32, host) that follow the
   /// last token on the ranks that get results (Pipeline::share_result), an empty span on others.

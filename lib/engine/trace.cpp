@@ -296,8 +296,8 @@ std::vector<TimerRange> TimerSums::take(Group& everyone) {
   gather_values(everyone, sums_, all, stream);
   std::vector<TimerRange> ranges;
   for (std::size_t i = 0; i < sums_.size(); ++i) {
-    if (timer_names[i].level > level_) continue;
-    TimerRange range{timer_names[i].name, all[i], all[i]};
+    if (level_of(static_cast<Timer>(i)) > level_) continue;
+    TimerRange range{timer_names[i], all[i], all[i]};
     for (std::size_t at = i; at < all.size(); at += sums_.size()) {
       range.least = std::min(range.least, all[at]);
       range.most = std::max(range.most, all[at]);

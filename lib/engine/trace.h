@@ -141,11 +141,6 @@ void write_trace(const std::filesystem::path& path, const TraceSource& source, s
 // The phases of a step under Megatron-Core's names (ModelParallelConfig.timers), from the records
 // of its rows, without further timing.
 
-struct TimerName {
-  std::string_view name;
-  int level = 0;  // Megatron's level: 0 whole steps, 1 phases, 2 parts of each micro-batch
-};
-
 /// The phases in the order of reports. A part of a micro-batch is summed over the step without its
 /// waiting, which counts as receiving. Messages that are posted together count as one receive.
 enum class Timer : std::uint8_t {
@@ -163,21 +158,15 @@ enum class Timer : std::uint8_t {
   backward_recv,
   backward_send,
 };
-inline constexpr std::array<TimerName, 13> timer_names{{
-    {"interval-time", 0},
-    {"forward-backward", 1},
-    {"all-grads-sync", 1},
-    {"embedding-grads-all-reduce", 1},
-    {"params-all-gather", 1},
-    {"optimizer", 1},
-    {"batch-generator", 2},
-    {"forward-compute", 2},
-    {"forward-recv", 2},
-    {"forward-send", 2},
-    {"backward-compute", 2},
-    {"backward-recv", 2},
-    {"backward-send", 2},
-}};
+inline constexpr std::array<std::string_view, 13> timer_names{
+    "interval-time",     "forward-backward", "all-grads-sync",   "embedding-grads-all-reduce",
+    "params-all-gather", "optimizer",        "batch-generator",  "forward-compute",
+    "forward-recv",      "forward-send",     "backward-compute", "backward-recv",
+    "backward-send"};
+/// Megatron's level of a timer: 0 whole steps, 1 phases, 2 parts of each micro-batch.
+constexpr int level_of(Timer timer) {
+  return timer == Timer::interval ? 0 : timer < Timer::batch ? 1 : 2;
+}
 using TimerSeconds = std::array<double, timer_names.size()>;  // one value per Timer
 
 /// The timers of a kept step of this rank. Allocates nothing.

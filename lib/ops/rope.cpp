@@ -114,12 +114,12 @@ void fill_rope_table(const RopeScaling& scaling, const Tensor& table) {
   }
 }
 
-void fill_temperature_table(const Temperature& temperature, const Tensor& table) {
+void fill_temperature_table(double beta, double floor, double add, const Tensor& table) {
   check_table("fill_temperature_table", table);
   const std::int64_t pairs = table.columns() / 2;
   for (std::int64_t position = 0; position < table.rows(); ++position) {
-    const double at = static_cast<double>(position) + temperature.add;
-    const double factor = 1 + temperature.beta * std::log1p(std::floor(at / temperature.floor));
+    const double at = static_cast<double>(position) + add;
+    const double factor = 1 + beta * std::log1p(std::floor(at / floor));
     float* row = table.as<float>() + position * 2 * pairs;
     std::fill_n(row, pairs, static_cast<float>(factor));
     std::fill_n(row + pairs, pairs, 0.0F);

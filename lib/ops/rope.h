@@ -39,16 +39,9 @@ struct RopeScaling {
 /// Fills a host table [positions, R], computed in double precision and rounded once.
 void fill_rope_table(const RopeScaling& scaling, const Tensor& table);
 
-/// Scaling of queries by their position p (Llama 4, Ministral 3): by 1 + beta ln(1 + floor((p +
-/// add) / floor)).
-struct Temperature {
-  double beta = 0;
-  double floor = 1;
-  double add = 0;
-};
-
-/// Fills a host table [positions, R] with which rope() scales R features by the factor of the
-/// position. All angles are 0, so `inverse` scales by the same factor.
-void fill_temperature_table(const Temperature& temperature, const Tensor& table);
+/// Fills a host table [positions, R] with which rope() scales R features of queries by a factor of
+/// their position p (Llama 4, Ministral 3): 1 + beta ln(1 + floor((p + add) / floor)). All angles
+/// are 0, so `inverse` scales by the same factor.
+void fill_temperature_table(double beta, double floor, double add, const Tensor& table);
 
 }  // namespace trainctl

@@ -31,9 +31,7 @@ struct Small {
 
   std::unique_ptr<Decoder> decoder() {
     return std::make_unique<Decoder>(
-        DecoderInput{.plan = plan, .world = devices, .weights = [this](const std::string& name) {
-                       return store.weight(name);
-                     }});
+        plan, devices, [this](const std::string& name) { return store.weight(name); });
   }
 
   ReadResult read;

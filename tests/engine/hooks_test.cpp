@@ -37,7 +37,7 @@ TEST_CASE("each phase is timed once in a step") {
   };
   train_sample({.set_options = {}, .ranks = 1, .steps = 3, .world = {}, .hooks = hooks});
   std::map<std::string, int> expected;
-  for (const TimerName& timer : timer_names) expected[std::string(timer.name)] = 3;
+  for (const std::string_view timer : timer_names) expected[std::string(timer)] = 3;
   CHECK(calls == expected);
 }
 

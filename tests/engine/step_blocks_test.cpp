@@ -199,9 +199,7 @@ TEST_CASE("generating a token allocates nothing") {
   const DeviceWorld devices(*world, DeviceKind::cpu, 60);
   ParamStore store(DeviceKind::cpu, plan.stages.front(),
                    {.compute = plan.compute, .training = false});
-  Decoder decoder({.plan = plan, .world = devices, .weights = [&](const std::string& name) {
-                     return store.weight(name);
-                   }});
+  Decoder decoder(plan, devices, [&](const std::string& name) { return store.weight(name); });
   store.initialise(decoder.ops(), 3, plan.mesh, 0);
   const std::vector<std::int32_t> tokens{5, 17, 3, 60, 0, 8, 44};
   decoder.advance(std::span(tokens).first(3));

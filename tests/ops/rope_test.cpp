@@ -97,7 +97,7 @@ TEST_CASE("rope turns the first features of each head, halves or neighbours") {
 
 TEST_CASE("a temperature multiplies by a factor that grows with the position, back as well") {
   Values table({20, 6}, DType::f32);
-  fill_temperature_table({.beta = 0.5, .floor = 8, .add = 1}, table.tensor());
+  fill_temperature_table(0.5, 8, 1, table.tensor());
   const auto factor = [](int position) { return 1 + 0.5 * std::log(1 + (position + 1) / 8); };
   for (const Kernels* kernels : {&plain_kernels, &tested_kernels()}) {
     for (const bool inverse : {false, true}) {

@@ -59,9 +59,7 @@ inline std::vector<float> logits_of(const Plan& plan, ParamStore& store,
                                     const std::vector<std::int32_t>& tokens) {
   const auto world = self_world();
   const DeviceWorld devices(*world, DeviceKind::cpu, 60);
-  Decoder decoder({.plan = plan, .world = devices, .weights = [&](const std::string& name) {
-                     return store.weight(name);
-                   }});
+  Decoder decoder(plan, devices, [&](const std::string& name) { return store.weight(name); });
   std::vector<float> logits;
   for (const std::int32_t token : tokens) {
     const auto row = decoder.advance({&token, 1});

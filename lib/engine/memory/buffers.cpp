@@ -65,7 +65,7 @@ void fill_table(const RopeForm& rope, const Tensor& tensor) {
 
 void fill_table(const TemperatureConfig& form, const Tensor& tensor) {
   const HostValues table(tensor);
-  fill_temperature_table({.beta = form.beta, .floor = form.floor, .add = form.add}, table.values());
+  fill_temperature_table(form.beta, form.floor, form.add, table.values());
   table.store();
 }
 

@@ -109,11 +109,9 @@ class Model {
         everyone_(everyone),
         first_(world.rank() == 0),
         // A cache for the full context would waste memory.
-        decoder_({.plan = plan_,
-                  .world = devices_,
-                  .weights = [this](const std::string& name) { return store_.weight(name); },
-                  .positions = tokens,
-                  .deadline_seconds = deadline_}) {
+        decoder_(
+            plan_, devices_, [this](const std::string& name) { return store_.weight(name); },
+            tokens, deadline_) {
     set_thread_count(plan_.threads_per_rank);
     while_others_wait(everyone, "weights", true, [&] {
       load_weights(*open_weights(request.run_dir, plan_.model, request.averages), plan_,
