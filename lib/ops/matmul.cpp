@@ -47,8 +47,6 @@ void begin_product(const Matmul& args) {
         "bias must be an fp32 vector with one element per column of c, without accumulate and "
         "by_shape",
         {{"bias", args.bias}, {"c", c}});
-  check(args.scale_a == nullptr && args.scale_b == nullptr, op,
-        "scales are for 8-bit operands only", {{"a", a}, {"b", b}});
   if (recording != nullptr) recording->push_back(args);
 }
 

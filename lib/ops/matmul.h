@@ -25,9 +25,6 @@ struct Matmul {
   // Fixes the order of all sums by extents, transposes and types, for one kind of processor. Not
   // with bias. On a device, operands must be aligned to 64 bytes.
   bool by_shape = false;
-  const float* scale_a =
-      nullptr;  // per-operand scales of 8-bit operands; must be null for the types above
-  const float* scale_b = nullptr;
 };
 
 /// Throws Error{internal} "[matmul] ..." if shapes or types do not fit.

@@ -9,23 +9,20 @@
 
 namespace trainctl {
 
-Pieces cut_into_pieces(std::span<const std::int64_t> elements) {
+std::vector<std::int64_t> cut_into_pieces(std::span<const std::int64_t> elements,
+                                          std::int64_t& size) {
   const auto count = static_cast<std::int64_t>(elements.size());
   require(count <= max_pieces / 2, ExitCode::unavailable,
           std::to_string(count) + " calls of an operation as one: at most " +
               std::to_string(max_pieces / 2));
-  Pieces pieces;
-  const auto cut = [&] {
-    pieces.first.clear();
-    pieces.total = 0;
+  std::vector<std::int64_t> first;
+  for (size = min_piece;; size *= 2) {
+    first.assign(1, 0);
     for (const std::int64_t length : elements) {
-      pieces.first.push_back(pieces.total);
-      pieces.total += divide_up(length, pieces.size);
+      first.push_back(first.back() + divide_up(length, size));
     }
-    return pieces.total <= max_pieces;
-  };
-  while (!cut()) pieces.size *= 2;
-  return pieces;
+    if (first.back() <= max_pieces) return first;
+  }
 }
 
 namespace {

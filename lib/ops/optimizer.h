@@ -29,24 +29,20 @@ namespace trainctl {
 inline constexpr std::int64_t max_pieces = std::int64_t{1} << 17;
 inline constexpr std::int64_t min_piece = 4096;
 
-/// The pieces of calls, of `size` elements each; the last piece of a call may have fewer.
-struct Pieces {
-  std::vector<std::int64_t> first;  // index of the first piece of each call
-  std::int64_t total = 0;
-  std::int64_t size = min_piece;
-};
-
-/// `elements` has one size per call. Throws Error{unavailable} for over max_pieces / 2 calls.
-Pieces cut_into_pieces(std::span<const std::int64_t> elements);
+/// Cuts calls into pieces of `size` elements each; the last piece of a call may have fewer. Returns
+/// the index of the first piece of each call, and then the number of pieces. `elements` has one
+/// size per call. Throws Error{unavailable} for over max_pieces / 2 calls.
+std::vector<std::int64_t> cut_into_pieces(std::span<const std::int64_t> elements,
+                                          std::int64_t& size);
 
 /// The calls as device kernels read them; `calls` and `first` are in device memory.
 template <class Args>
 struct PlacedCalls {
   const Args* calls = nullptr;
-  const std::int64_t* first = nullptr;  // Pieces::first
+  const std::int64_t* first = nullptr;  // index of the first piece of each call
   std::int64_t count = 0;               // number of calls
   std::int64_t pieces = 0;
-  std::int64_t piece = 0;  // Pieces::size
+  std::int64_t piece = 0;  // elements of a piece
 };
 
 /// A list of calls. Args is an op's arguments; a function elements_of(args) must exist.
@@ -70,7 +66,8 @@ class Calls {
   void place(Stream& stream) {
     std::vector<std::int64_t> elements;
     for (const Args& args : list_) elements.push_back(elements_of(args));
-    const Pieces pieces = cut_into_pieces(elements);
+    std::int64_t piece = 0;
+    const std::vector<std::int64_t> first = cut_into_pieces(elements, piece);
     const auto count = static_cast<std::int64_t>(list_.size());
     const std::vector<SlabRow> rows{
         {"calls", {count * static_cast<std::int64_t>(sizeof(Args))}, DType::u8},
@@ -78,13 +75,13 @@ class Calls {
     on_host_ = Slab::on_host_for(DeviceKind::cuda, rows);
     on_device_ = Slab(DeviceKind::cuda, rows);
     std::memcpy(on_host_.at("calls").data, list_.data(), list_.size() * sizeof(Args));
-    std::ranges::copy(pieces.first, on_host_.at("first").template as<std::int64_t>());
+    std::copy_n(first.begin(), count, on_host_.at("first").template as<std::int64_t>());
     stream.copy(on_device_.bytes(), on_host_.bytes());
     placed_ = {.calls = static_cast<const Args*>(on_device_.at("calls").data),
                .first = on_device_.at("first").template elements<std::int64_t>(),
                .count = count,
-               .pieces = pieces.total,
-               .piece = pieces.size};
+               .pieces = first.back(),
+               .piece = piece};
   }
 
   std::vector<Args> list_;

@@ -130,20 +130,17 @@ TEST_CASE("an empty list of calls does nothing") {
 
 TEST_CASE("calls are cut into pieces of one size, of which there are not too many") {
   const std::vector<std::int64_t> some{5, 0, 4096, 4097};
-  const Pieces few = cut_into_pieces(some);
-  CHECK(few.size == min_piece);
-  CHECK(few.first == std::vector<std::int64_t>{0, 1, 1, 2});
-  CHECK(few.total == 4);
+  std::int64_t size = 0;
+  CHECK(cut_into_pieces(some, size) == std::vector<std::int64_t>{0, 1, 1, 2, 4});
+  CHECK(size == min_piece);
   // 32 billion elements in two tensors and a small one.
   const std::vector<std::int64_t> large{std::int64_t{1} << 34, 10, std::int64_t{1} << 34};
-  const Pieces many = cut_into_pieces(large);
-  CHECK(many.size == std::int64_t{1} << 19);
-  CHECK(many.first == std::vector<std::int64_t>{0, 32768, 32769});
-  CHECK(many.total == 65537);
+  CHECK(cut_into_pieces(large, size) == std::vector<std::int64_t>{0, 32768, 32769, 65537});
+  CHECK(size == std::int64_t{1} << 19);
   const std::vector<std::int64_t> most(max_pieces / 2, 1);
-  CHECK(cut_into_pieces(most).total == max_pieces / 2);
+  CHECK(cut_into_pieces(most, size).back() == max_pieces / 2);
   const std::vector<std::int64_t> too_many(max_pieces / 2 + 1, 1);
-  CHECK_THROWS_AS(cut_into_pieces(too_many), Error);
+  CHECK_THROWS_AS(cut_into_pieces(too_many, size), Error);
 }
 
 }  // namespace calls_test

@@ -274,10 +274,6 @@ TEST_CASE("matmul names what does not fit") {
   CHECK(starts_with(
       failure({.a = a.tensor(), .b = square.tensor(), .c = c.tensor(), .bias = vector.tensor()}),
       "[matmul] bias must be an fp32 vector"));
-  const float scale = 1;
-  CHECK(starts_with(
-      failure({.a = a.tensor(), .b = square.tensor(), .c = c.tensor(), .scale_a = &scale}),
-      "[matmul] scales are for 8-bit operands only"));
 }
 
 }  // namespace matmul_test
