@@ -53,18 +53,19 @@ Tensor values_at(const ParamStore& store, int value, int parameter, std::int64_t
 
 std::vector<Region> saved_regions(const Plan& plan, const ParamStore& store,
                                   const OptimizerConfig& optimizer, std::int64_t rank) {
-  const std::vector<SavedPart> parts = saved_parts(plan, store.ownership(), rank);
+  const std::vector<std::vector<BoxPart>> parts = saved_parts(plan, store.ownership(), rank);
   const int kinds = saved_kinds(store.table(), optimizer);
   std::vector<Region> regions;
   for (int value = 0; value < kinds; ++value) {
-    for (const SavedPart& one : parts) {
-      const ParamSpec& parameter = at(store.table(), one.parameter);
+    for (int i = 0; i < std::ssize(parts); ++i) {
+      const ParamSpec& parameter = at(store.table(), i);
       const std::vector<std::string> words = saved_values(parameter, optimizer);
       if (value >= std::ssize(words)) continue;
-      regions.push_back(
-          {parameter.name, at(words, value), saved_shape(parameter, plan.model), one.part.box,
-           values_at(store, value, one.parameter, one.part.first, one.part.box.numel()),
-           keeper_of(parameter, value, optimizer)});
+      for (const BoxPart& part : at(parts, i)) {
+        regions.push_back({parameter.name, at(words, value), saved_shape(parameter, plan.model),
+                           part.box, values_at(store, value, i, part.first, part.box.numel()),
+                           keeper_of(parameter, value, optimizer)});
+      }
     }
   }
   return regions;

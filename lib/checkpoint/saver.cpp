@@ -99,8 +99,8 @@ Saver::Saver(Input input, BeforeComplete before_complete)
   if (!saves_in_background(input_.config.checkpoint)) return;
   const Plan& plan = input_.plan;
   const std::int64_t rank = input_.everyone.rank();
-  const std::vector<SavedPart> parts = saved_parts(plan, input_.store.ownership(), rank);
-  make_staging(saved_bytes(parts, input_.store.table(), input_.config.optimizer));
+  make_staging(saved_bytes(saved_parts(plan, input_.store.ownership(), rank), input_.store.table(),
+                           input_.config.optimizer));
 }
 
 Saver::~Saver() { end_removal(); }

@@ -146,8 +146,8 @@ Findings::Farthest Findings::farthest_of(const ParamSpec& spec, const std::vecto
   Farthest farthest;
   if (held.part.length() == 0) return farthest;
   const std::vector<float> own = values_of(held.values);
-  for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, held.part)) {
-    farthest.look(own.data() + piece.local, whole.data(), piece.global, piece.length);
+  for (const BoxRun& piece : pieces_in(spec, mesh_, rank_, held.part)) {
+    farthest.look(own.data() + piece.to, whole.data(), piece.from, piece.length);
   }
   return farthest;
 }
@@ -179,12 +179,12 @@ void Findings::compare_part(const Subject& subject, const ParamSpec& spec, const
   if (held.part.length() == 0) return;
   const std::vector<float> own = values_of(held.values);
   Farthest farthest;
-  for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, held.part)) {
+  for (const BoxRun& piece : pieces_in(spec, mesh_, rank_, held.part)) {
     for (std::int64_t i = 0; i < piece.length; ++i) {
-      const auto here = static_cast<std::size_t>(piece.local + i);
+      const auto here = static_cast<std::size_t>(piece.to + i);
       const double distance = difference_of(double{own[here]}, expected[here]);
       if (distance <= farthest.difference) continue;
-      farthest = {distance, double{own[here]}, expected[here], piece.global + i};
+      farthest = {distance, double{own[here]}, expected[here], piece.from + i};
     }
   }
   Departure where = departure(subject, farthest.found, farthest.expected);

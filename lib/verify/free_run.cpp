@@ -318,8 +318,8 @@ class FreeRun {
   /// The mean of `whole`, which has a value per element, over the part that this rank holds.
   double mean_in(const Slice& part, const ParamSpec& spec, const std::vector<float>& whole) const {
     double sum = 0;
-    for (const ShardPiece& piece : pieces_in(spec, given_.truth.mesh, world_.rank(), part)) {
-      const auto begin = whole.begin() + piece.global;
+    for (const BoxRun& piece : pieces_in(spec, given_.truth.mesh, world_.rank(), part)) {
+      const auto begin = whole.begin() + piece.from;
       sum = std::accumulate(begin, begin + piece.length, sum);
     }
     return part.length() == 0 ? 0 : sum / static_cast<double>(part.length());
@@ -516,8 +516,8 @@ class FreeRun {
                    std::vector<float> found, const std::vector<float>& expected,
                    const Slice& part) {
     std::vector<float> whole(static_cast<std::size_t>(spec.global_shape.numel()));
-    for (const ShardPiece& piece : pieces_in(spec, given_.truth.mesh, world_.rank(), part)) {
-      std::copy_n(expected.begin() + piece.local, piece.length, whole.begin() + piece.global);
+    for (const BoxRun& piece : pieces_in(spec, given_.truth.mesh, world_.rank(), part)) {
+      std::copy_n(expected.begin() + piece.to, piece.length, whole.begin() + piece.from);
     }
     findings_.compare(subject, spec, whole, {host_tensor(found.data(), std::ssize(found)), part});
   }

@@ -128,10 +128,10 @@ class UpdateCheck {
         1 + updated_states(own::choice_of(spec.name, config_.optimizer).type, config_.optimizer);
     const std::vector<float>& recorded = at(states_, kind).at(spec.name);
     const std::vector<float> found = values_of(held.values);
-    for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, held.part)) {
+    for (const BoxRun& piece : pieces_in(spec, mesh_, rank_, held.part)) {
       for (std::int64_t i = 0; i < piece.length; ++i) {
-        const auto here = static_cast<std::size_t>(piece.local + i);
-        const double first = double{recorded[static_cast<std::size_t>(piece.global + i)]};
+        const auto here = static_cast<std::size_t>(piece.to + i);
+        const double first = double{recorded[static_cast<std::size_t>(piece.from + i)]};
         at(updated.before, kind)[here] = first;
         at(updated.after, kind)[here] = update_.average(first, double{found[here]});
       }
@@ -176,10 +176,10 @@ class UpdateCheck {
     const Recorded before = recorded(spec.name, choice);
     const auto count = static_cast<double>(gradients.size());
     const Values steps = is_muon ? muon_steps(spec.name, choice) : Values{};
-    for (const ShardPiece& piece : pieces_in(spec, mesh_, rank_, part)) {
+    for (const BoxRun& piece : pieces_in(spec, mesh_, rank_, part)) {
       for (std::int64_t i = 0; i < piece.length; ++i) {
-        const auto whole = static_cast<std::size_t>(piece.global + i);
-        const auto here = static_cast<std::size_t>(piece.local + i);
+        const auto whole = static_cast<std::size_t>(piece.from + i);
+        const auto here = static_cast<std::size_t>(piece.to + i);
         const own::Element first = element(before, whole);
         const own::Element after = update_.of(first, double{gradients[whole]}, choice);
         updated.before[0][here] = first.value;

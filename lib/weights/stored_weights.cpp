@@ -214,7 +214,7 @@ namespace {
 /// The rank's shard as a box of the whole parameter, without padding.
 MatrixBox local_box(const ParamSpec& row, const Plan& plan, std::int64_t rank) {
   const std::int64_t width = row.shape.rank() == 2 ? row.global_shape[1] : 1;
-  const std::int64_t first = shard_pieces(row, plan.mesh, rank).front().global;
+  const std::int64_t first = shard_pieces(row, plan.mesh, rank).front().from;
   const bool padded = row.kind == ParamKind::token_embedding || row.kind == ParamKind::head;
   const std::int64_t last = padded ? plan.model.vocab : row.global_shape[0];
   MatrixBox box{.row = first / width,
@@ -229,7 +229,7 @@ MatrixBox local_box(const ParamSpec& row, const Plan& plan, std::int64_t rank) {
 void read_experts(const StoredWeights& weights, const ParamSpec& row, const Plan& plan,
                   std::int64_t rank, float* share) {
   const std::int64_t width = row.global_shape[2];
-  const std::int64_t first = shard_pieces(row, plan.mesh, rank).front().global;
+  const std::int64_t first = shard_pieces(row, plan.mesh, rank).front().from;
   MatrixBox box{
       .row = first / width, .rows = row.shape[1], .column = first % width, .columns = row.shape[2]};
   for (std::int64_t expert = 0; expert < row.shape[0]; ++expert) {

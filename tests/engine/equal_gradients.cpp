@@ -19,18 +19,18 @@ namespace {
 bool same_bits(float one, float other) { return std::memcmp(&one, &other, sizeof one) == 0; }
 
 /// Every element that `held` has of a tensor of a parameter, where it lies in the whole.
-void take(std::vector<float>& whole, const ParamSpec& spec, const std::vector<ShardPiece>& pieces,
+void take(std::vector<float>& whole, const ParamSpec& spec, const std::vector<BoxRun>& pieces,
           const Tensor& held) {
   const HostValues copy(held);
   std::vector<float> values(static_cast<std::size_t>(held.numel()));
   load_floats(copy.values(), values.data());
   whole.resize(static_cast<std::size_t>(spec.global_shape.numel()), NAN);
-  for (const ShardPiece& piece : pieces) {
-    const auto begin = values.begin() + piece.local;
+  for (const BoxRun& piece : pieces) {
+    const auto begin = values.begin() + piece.to;
     // NaN stands for what no rank holds.
     require(std::none_of(begin, begin + piece.length, [](float one) { return std::isnan(one); }),
             ExitCode::internal, spec.name + " has a NaN");
-    std::copy_n(begin, piece.length, whole.begin() + piece.global);
+    std::copy_n(begin, piece.length, whole.begin() + piece.from);
   }
 }
 
@@ -40,10 +40,10 @@ void set_gradients(ParamStore& store, const Plan& plan, int rank, int step) {
     if (owned.length() == 0) continue;
     const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
     const HostValues gradient(store.owned_gradient(i));
-    for (const ShardPiece& piece : pieces_in(spec, plan.mesh, rank, owned)) {
+    for (const BoxRun& piece : pieces_in(spec, plan.mesh, rank, owned)) {
       for (std::int64_t at = 0; at < piece.length; ++at) {
-        gradient.values().as<float>()[piece.local + at] =
-            equal_gradient(spec.name, piece.global + at, step);
+        gradient.values().as<float>()[piece.to + at] =
+            equal_gradient(spec.name, piece.from + at, step);
       }
     }
     gradient.store();
@@ -66,7 +66,7 @@ Tensors owned_values(const ParamStore& store, const Plan& plan, int rank) {
     const Slice owned = store.owned(i);
     if (owned.length() == 0) continue;
     const ParamSpec& spec = store.table()[static_cast<std::size_t>(i)];
-    const std::vector<ShardPiece> pieces = pieces_in(spec, plan.mesh, rank, owned);
+    const std::vector<BoxRun> pieces = pieces_in(spec, plan.mesh, rank, owned);
     take(all[spec.name], spec, pieces, store.master(i));
     for (int k = 0; k < max_states; ++k) {
       const Tensor state = store.state(i, k);

@@ -149,9 +149,9 @@ TEST_CASE("every rank of a layout reads its shard of the whole") {
           INFO(row.name << " of rank " << rank);
           const auto all = whole.values(whole.store.index_of(row.name));
           const auto own = part.values(i);
-          for (const ShardPiece& piece : shard_pieces(row, plan.mesh, rank)) {
-            REQUIRE(std::equal(own.begin() + piece.local, own.begin() + piece.local + piece.length,
-                               all.begin() + piece.global));
+          for (const BoxRun& piece : shard_pieces(row, plan.mesh, rank)) {
+            REQUIRE(std::equal(own.begin() + piece.to, own.begin() + piece.to + piece.length,
+                               all.begin() + piece.from));
           }
         }
       }

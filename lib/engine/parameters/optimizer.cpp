@@ -40,12 +40,12 @@ UpdateConstants constants_of(const OptimizerConfig& config, const ParamSpec& spe
 /// place of all pieces in the whole parameter.
 RandomRounding rounding_of(const ParamSpec& spec, const Slice& owned, const Mesh& mesh,
                            std::int64_t rank) {
-  const std::vector<ShardPiece> pieces = shard_pieces(spec, mesh, rank);
-  RandomRounding rounding{.tensor = fnv1a(spec.name), .first = pieces.front().global};
+  const std::vector<BoxRun> pieces = shard_pieces(spec, mesh, rank);
+  RandomRounding rounding{.tensor = fnv1a(spec.name), .first = pieces.front().from};
   rounding.skip = owned.begin;
   if (pieces.size() < 2) return rounding;
   rounding.run = pieces[0].length;
-  rounding.stride = pieces[1].global - pieces[0].global;
+  rounding.stride = pieces[1].from - pieces[0].from;
   return rounding;
 }
 
@@ -403,12 +403,12 @@ std::vector<Update> QkClip::updates(const Input& input) const {
     const std::int64_t kv_heads = model.kind(layer).kv_heads;
     // Queries of heads that share keys lie one after another.
     const std::int64_t size = spec.global_shape.numel() / kv_heads;
-    for (const ShardPiece& piece : pieces_in(spec, input.plan.mesh, input.rank, owned)) {
+    for (const BoxRun& piece : pieces_in(spec, input.plan.mesh, input.rank, owned)) {
       for (std::int64_t done = 0; done < piece.length;) {
-        const std::int64_t place = piece.global + done;
+        const std::int64_t place = piece.from + done;
         const std::int64_t kv_head = place / size;
         const std::int64_t length = std::min(piece.length - done, (kv_head + 1) * size - place);
-        const std::int64_t begin = piece.local + done;
+        const std::int64_t begin = piece.to + done;
         const Tensor part = flat(store.master(i)).slice(begin, begin + length);
         const float* factors = factors_.at("factors").elements<float>();
         Update scale{.rule = UpdateRule::scale,

@@ -110,11 +110,11 @@ void ParamStore::initialise(const OpContext& context, std::uint64_t seed, const 
       on_host.store();
       continue;
     }
-    for (const ShardPiece& piece : pieces_in(spec, mesh, rank, own)) {
-      normal_fill(context, {.x = values.slice(piece.local, piece.local + piece.length),
+    for (const BoxRun& piece : pieces_in(spec, mesh, rank, own)) {
+      normal_fill(context, {.x = values.slice(piece.to, piece.to + piece.length),
                             .seed = seed,
                             .stream = fnv1a(spec.name),
-                            .first = piece.global,
+                            .first = piece.from,
                             .deviation = static_cast<float>(spec.init_deviation)});
     }
   }
@@ -244,10 +244,9 @@ Tensor ParamStore::made_bucket(int bucket) const {
 namespace {
 
 bool same_pieces(const ParamSpec& parameter, const Mesh& mesh, std::int64_t a, std::int64_t b) {
-  return std::ranges::equal(shard_pieces(parameter, mesh, a), shard_pieces(parameter, mesh, b),
-                            [](const ShardPiece& x, const ShardPiece& y) {
-                              return x.global == y.global && x.length == y.length;
-                            });
+  return std::ranges::equal(
+      shard_pieces(parameter, mesh, a), shard_pieces(parameter, mesh, b),
+      [](const BoxRun& x, const BoxRun& y) { return x.from == y.from && x.length == y.length; });
 }
 
 std::uint64_t hash_values(const Tensor& values, std::uint64_t hash) {
@@ -466,10 +465,9 @@ const ParamSpec& WholeParams::spec_of(const Part& part) const {
 
 /// Writes a part to its place in `whole`. `values`: the part in the type of its masters.
 void WholeParams::place(const Part& part, const Tensor& values, const Tensor& whole) const {
-  for (const ShardPiece& piece : pieces_in(spec_of(part), plan_.mesh, part.rank, part.owned)) {
+  for (const BoxRun& piece : pieces_in(spec_of(part), plan_.mesh, part.rank, part.owned)) {
     const Tensor kept = values.view({values.numel()});
-    load_floats(kept.slice(piece.local, piece.local + piece.length),
-                whole.as<float>() + piece.global);
+    load_floats(kept.slice(piece.to, piece.to + piece.length), whole.as<float>() + piece.from);
   }
 }
 

@@ -229,10 +229,10 @@ void GradSync::add_partial(Pending& pending, const StagePlan& stage, const Param
 void GradSync::add_rows(Pending& pending, const ParamStore& store, const Bucket& bucket,
                         bool fused) {
   const OwnershipTable& table = store.ownership();
-  for (const RowExchange& exchange : row_exchanges(table, bucket.parameters, fused)) {
-    const ShardRoute& route = table.routes[static_cast<std::size_t>(exchange.route)];
+  for (const std::vector<int>& exchange : row_exchanges(table, bucket.parameters, fused)) {
+    const ShardRoute& route = table.route_of(exchange.front());
     std::vector<Divided> gradients;
-    for (const int index : exchange.parameters) {
+    for (const int index : exchange) {
       const Ownership& own = table.parameters[static_cast<std::size_t>(index)];
       const Tensor all = store.made_gradient(index);
       gradients.push_back({all.slice(own.scattered.begin, own.scattered.end),
@@ -396,9 +396,9 @@ void ParamSync::add_slices(Block& block, const Plan& plan, const ParamStore& sto
       block.gathers.emplace_back(Gather{&replicas, {all, all.slice(own, own + most)}, {}, {}});
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     std::int64_t place = rank * most;
-    for (const ApartPiece& piece : pieces_apart(plan.compute, stage_, planned, ranks, rank)) {
-      const std::int64_t length = piece.part.length();
-      const Tensor weight = part_in(store.resident(piece.parameter), piece.part);
+    for (const auto& [index, apart] : parts_apart(plan.compute, stage_, planned, ranks, rank)) {
+      const std::int64_t length = apart.length();
+      const Tensor weight = part_in(store.resident(index), apart);
       const Tensor sent = all.slice(place, place + length);
       place += length;
       if (rank == replicas.rank()) {
@@ -413,13 +413,13 @@ void ParamSync::add_slices(Block& block, const Plan& plan, const ParamStore& sto
 void ParamSync::add_rows(Block& block, const Plan& plan, const ParamStore& store,
                          const GatherBlock& planned) {
   const OwnershipTable& table = store.ownership();
-  for (const RowExchange& exchange : row_gathers(plan, stage_, table, planned)) {
-    const ShardRoute& route = at(table.routes, exchange.route);
+  for (const std::vector<int>& exchange : row_gathers(plan, stage_, table, planned)) {
+    const ShardRoute& route = table.route_of(exchange.front());
     Gather& gather = block.gathers.emplace_back();
     gather.group = groups_->over(route.gather_kind, route.gather);
     std::vector<Divided> weights;
     std::int64_t elements = 0;
-    for (const int index : exchange.parameters) {
+    for (const int index : exchange) {
       const Tensor weight = flat(store.resident(index));
       weights.push_back({weight, part_in(weight, store.owned(index))});
       elements += weight.numel();

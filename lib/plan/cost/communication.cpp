@@ -222,11 +222,11 @@ void add_sums(UseList& list, const OwnershipTable& table, int number, GroupKind 
                     bucket.length * list.gradient());
   }
   const bool fused = fuses_rows(plan.gradient.buckets);
-  for (const RowExchange& exchange : row_exchanges(table, bucket.parameters, fused)) {
-    const ShardRoute& route = at(table.routes, exchange.route);
+  for (const std::vector<int>& exchange : row_exchanges(table, bucket.parameters, fused)) {
+    const ShardRoute& route = table.route_of(exchange.front());
     std::int64_t scattered = 0;
     std::int64_t summed = 0;
-    for (const int index : exchange.parameters) {
+    for (const int index : exchange) {
       const Ownership& own = at(table.parameters, index);
       scattered += own.scattered.length() * list.gradient();
       summed += own.summed.length() * list.gradient();
@@ -264,10 +264,10 @@ void add_gather(UseList& list, const OwnershipTable& table, int number, GroupKin
     list.add({broadcast, Cargo::parameters, TrafficPurpose::parameters, over}, count,
              bytes_of(index));
   }
-  for (const RowExchange& exchange : row_gathers(plan, stage, table, block)) {
-    const ShardRoute& route = at(table.routes, exchange.route);
+  for (const std::vector<int>& exchange : row_gathers(plan, stage, table, block)) {
+    const ShardRoute& route = table.route_of(exchange.front());
     std::int64_t bytes = 0;
-    for (const int index : exchange.parameters) bytes += bytes_of(index);
+    for (const int index : exchange) bytes += bytes_of(index);
     list.add({all_gather, Cargo::parameters, TrafficPurpose::parameters, route.gather_kind,
               std::ssize(route.gather)},
              count, bytes);

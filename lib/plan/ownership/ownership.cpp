@@ -260,12 +260,12 @@ namespace {
 
 /// The largest number of elements in one call with several parameters.
 template <class Elements>
-std::int64_t max_packed(const std::vector<RowExchange>& exchanges, Elements elements_of) {
+std::int64_t max_packed(const std::vector<std::vector<int>>& exchanges, Elements elements_of) {
   std::int64_t most = 0;
-  for (const RowExchange& exchange : exchanges) {
-    if (exchange.parameters.size() < 2) continue;
+  for (const std::vector<int>& exchange : exchanges) {
+    if (exchange.size() < 2) continue;
     std::int64_t all = 0;
-    for (const int index : exchange.parameters) all += elements_of(static_cast<std::size_t>(index));
+    for (const int index : exchange) all += elements_of(static_cast<std::size_t>(index));
     most = std::max(most, all);
   }
   return most;
@@ -273,18 +273,19 @@ std::int64_t max_packed(const std::vector<RowExchange>& exchanges, Elements elem
 
 }  // namespace
 
-std::vector<RowExchange> row_exchanges(const OwnershipTable& table,
-                                       const std::vector<int>& parameters, bool fused) {
-  std::vector<RowExchange> exchanges;
+std::vector<std::vector<int>> row_exchanges(const OwnershipTable& table,
+                                            const std::vector<int>& parameters, bool fused) {
+  std::vector<std::vector<int>> exchanges;
+  const auto route_of = [&](int index) { return at(table.parameters, index).route; };
   for (const int index : parameters) {
-    const int route = at(table.parameters, index).route;
-    if (route < 0) continue;
-    const auto same = std::find_if(exchanges.begin(), exchanges.end(),
-                                   [&](const RowExchange& one) { return one.route == route; });
+    if (route_of(index) < 0) continue;
+    const auto same = std::ranges::find_if(exchanges, [&](const std::vector<int>& exchange) {
+      return route_of(exchange.front()) == route_of(index);
+    });
     if (fused && same != exchanges.end()) {
-      same->parameters.push_back(index);
+      same->push_back(index);
     } else {
-      exchanges.push_back({route, {index}});
+      exchanges.push_back({index});
     }
   }
   return exchanges;
@@ -304,26 +305,24 @@ std::int64_t packed_gradients(const Plan& plan, const StagePlan& stage,
   return most;
 }
 
-std::vector<RowExchange> row_gathers(const Plan& plan, const StagePlan& stage,
-                                     const OwnershipTable& table, const GatherBlock& block) {
-  std::vector<RowExchange> exchanges;
+std::vector<std::vector<int>> row_gathers(const Plan& plan, const StagePlan& stage,
+                                          const OwnershipTable& table, const GatherBlock& block) {
+  std::vector<std::vector<int>> exchanges;
   for (const bool computed : {true, false}) {
     std::vector<int> parameters;
     for (const int index : block.parameters) {
       const DType type = read_type(at(stage.parameters, index), plan.compute);
       if ((type == plan.compute) == computed) parameters.push_back(index);
     }
-    for (RowExchange& one : row_exchanges(table, parameters, fuses_rows(plan.gradient.buckets))) {
-      exchanges.push_back(std::move(one));
-    }
+    const auto more = row_exchanges(table, parameters, fuses_rows(plan.gradient.buckets));
+    exchanges.insert(exchanges.end(), more.begin(), more.end());
   }
   return exchanges;
 }
 
-std::vector<ApartPiece> pieces_apart(DType compute, const StagePlan& stage,
-                                     const GatherBlock& block, std::int64_t ranks,
-                                     std::int64_t rank) {
-  std::vector<ApartPiece> pieces;
+std::map<int, Slice> parts_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
+                                 std::int64_t ranks, std::int64_t rank) {
+  std::map<int, Slice> parts;
   const Bucket& bucket = at(stage.flat.buckets, block.bucket);
   const std::int64_t length = bucket.length / ranks;
   const std::int64_t begin = bucket.offset + rank * length;
@@ -332,9 +331,9 @@ std::vector<ApartPiece> pieces_apart(DType compute, const StagePlan& stage,
     if (read_type(row, compute) == compute) continue;
     const std::int64_t from = begin - at(stage.flat.offset, index);
     const Slice part{std::max<std::int64_t>(from, 0), std::min(from + length, row.shape.numel())};
-    if (part.begin < part.end) pieces.push_back({index, part});
+    if (part.begin < part.end) parts[index] = part;
   }
-  return pieces;
+  return parts;
 }
 
 std::int64_t max_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
@@ -342,8 +341,8 @@ std::int64_t max_apart(DType compute, const StagePlan& stage, const GatherBlock&
   std::int64_t most = 0;
   for (std::int64_t rank = 0; rank < ranks; ++rank) {
     std::int64_t elements = 0;
-    for (const ApartPiece& piece : pieces_apart(compute, stage, block, ranks, rank)) {
-      elements += piece.part.length();
+    for (const auto& [index, part] : parts_apart(compute, stage, block, ranks, rank)) {
+      elements += part.length();
     }
     most = std::max(most, elements);
   }
@@ -412,11 +411,11 @@ Shape saved_shape(const ParamSpec& parameter, const ModelShape& model) {
   return shape;
 }
 
-std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table,
-                                   std::int64_t rank) {
+std::vector<std::vector<BoxPart>> saved_parts(const Plan& plan, const OwnershipTable& table,
+                                              std::int64_t rank) {
   const StagePlan& stage = plan.stage_of(rank);
   const std::array<Ranks, 2> data = data_ranks(plan.mesh, rank);
-  std::vector<SavedPart> parts;
+  std::vector<std::vector<BoxPart>> parts(stage.parameters.size());
   for (int i = 0; i < static_cast<int>(stage.parameters.size()); ++i) {
     const ParamSpec& parameter = at(stage.parameters, i);
     const Ownership& own = at(table.parameters, i);
@@ -428,17 +427,19 @@ std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table
     const Box real = whole_box(saved_shape(parameter, plan.model));
     for (BoxPart& box : cut_into_boxes(shard_box(parameter, plan.mesh, rank), part)) {
       box.box = intersection(box.box, real);
-      if (box.box.numel() > 0) parts.push_back({i, box});
+      if (box.box.numel() > 0) at(parts, i).push_back(box);
     }
   }
   return parts;
 }
 
-std::int64_t saved_bytes(const std::vector<SavedPart>& parts, const std::vector<ParamSpec>& table,
-                         const OptimizerConfig& optimizer) {
+std::int64_t saved_bytes(const std::vector<std::vector<BoxPart>>& parts,
+                         const std::vector<ParamSpec>& table, const OptimizerConfig& optimizer) {
   std::int64_t bytes = 0;
-  for (const SavedPart& one : parts) {
-    bytes += one.part.box.numel() * saved_value_bytes(at(table, one.parameter), optimizer);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (const BoxPart& part : parts[i]) {
+      bytes += part.box.numel() * saved_value_bytes(table[i], optimizer);
+    }
   }
   return bytes;
 }

@@ -5,9 +5,11 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "base/at.h"
 #include "config/schema/config.h"
 #include "plan/plan.h"
 #include "plan/tables/shard.h"
@@ -45,6 +47,11 @@ struct OwnershipTable {
   std::vector<ShardRoute> routes;
   std::int64_t state_length = 0;  // elements of a buffer of optimizer values
   bool divided = false;           // some optimizer state is not on every rank
+
+  /// The route of a parameter that is split by rows.
+  const ShardRoute& route_of(int parameter) const {
+    return at(routes, at(parameters, parameter).route);
+  }
 };
 
 /// By ParamSpec::expert: the ranks over which a parameter's gradient is summed, ascending, with
@@ -54,37 +61,27 @@ std::array<std::vector<int>, 2> data_ranks(const Mesh& mesh, std::int64_t rank);
 /// `plan` must have the mesh and, for the rank's stage, parameters, shards and buckets.
 OwnershipTable make_ownership(const Plan& plan, std::int64_t rank);
 
-/// Parameters split by rows whose slices are exchanged in one call.
-struct RowExchange {
-  int route = 0;  // index into OwnershipTable::routes
-  std::vector<int> parameters;
-};
-
 /// Whether the bucket rule fuses calls. Otherwise each parameter is exchanged alone, directly from
 /// its memory.
 inline bool fuses_rows(BucketRule rule) {
   return rule == BucketRule::comm_fusion || rule == BucketRule::layers;
 }
 
-/// The exchanges of the parameters that are split by rows: each parameter alone or, if `fused`,
-/// those with equal routes together.
-std::vector<RowExchange> row_exchanges(const OwnershipTable& table,
-                                       const std::vector<int>& parameters, bool fused);
+/// The parameters of each exchange of those that are split by rows: each parameter alone or, if
+/// `fused`, those with equal routes together.
+std::vector<std::vector<int>> row_exchanges(const OwnershipTable& table,
+                                            const std::vector<int>& parameters, bool fused);
 
-/// The exchanges of a gather; only weights of equal dtype are fused.
-std::vector<RowExchange> row_gathers(const Plan& plan, const StagePlan& stage,
-                                     const OwnershipTable& table, const GatherBlock& block);
+/// The parameters of each exchange of a gather; only weights of equal dtype are fused.
+std::vector<std::vector<int>> row_gathers(const Plan& plan, const StagePlan& stage,
+                                          const OwnershipTable& table, const GatherBlock& block);
 
-/// A piece of a bucket in equal slices that rank number `rank` of the bucket's ranks owns and whose
-/// parameter has another dtype than most layers compute in.
-struct ApartPiece {
-  int parameter = 0;
-  Slice part;
-};
-std::vector<ApartPiece> pieces_apart(DType compute, const StagePlan& stage,
-                                     const GatherBlock& block, std::int64_t ranks,
-                                     std::int64_t rank);
-/// The largest number of pieces_apart() elements on a rank; every rank sends this number.
+/// The parts of parameters, by parameter, that rank number `rank` of the bucket's ranks owns in a
+/// bucket in equal slices, and that have another dtype than most layers compute in.
+std::map<int, Slice> parts_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
+                                 std::int64_t ranks, std::int64_t rank);
+
+/// The largest number of parts_apart() elements on a rank; every rank sends this number.
 std::int64_t max_apart(DType compute, const StagePlan& stage, const GatherBlock& block,
                        std::int64_t ranks);
 
@@ -104,21 +101,17 @@ inline bool saves_in_background(const CheckpointConfig& saves) {
   return saves.asynchronous && (saves.every > 0 || saves.every_minutes > 0);
 }
 
-struct SavedPart {
-  int parameter = 0;  // index in the table of the rank's stage
-  BoxPart part;       // box within the rank's share of the parameter
-};
-
-/// The parts that a rank writes to a checkpoint; all ranks together write each element of the model
-/// once. A rank writes only parts that it updates, whose masters and optimizer values are up to
-/// date. Replicas with equal values divide the rows, and small parameters are assigned to them
-/// cyclically. `plan` as for make_ownership, `table` of the same rank.
-std::vector<SavedPart> saved_parts(const Plan& plan, const OwnershipTable& table,
-                                   std::int64_t rank);
+/// By parameter of its stage, the parts that a rank writes to a checkpoint; all ranks together
+/// write each element of the model once. A rank writes only parts that it updates, whose masters
+/// and optimizer values are up to date. Replicas with equal values divide the rows, and small
+/// parameters are assigned to them cyclically. `plan` as for make_ownership, `table` of the same
+/// rank.
+std::vector<std::vector<BoxPart>> saved_parts(const Plan& plan, const OwnershipTable& table,
+                                              std::int64_t rank);
 
 /// The bytes of all parts; `table` is the parameter table of the stage.
-std::int64_t saved_bytes(const std::vector<SavedPart>& parts, const std::vector<ParamSpec>& table,
-                         const OptimizerConfig& optimizer);
+std::int64_t saved_bytes(const std::vector<std::vector<BoxPart>>& parts,
+                         const std::vector<ParamSpec>& table, const OptimizerConfig& optimizer);
 /// The bytes of the saved state of the whole model.
 std::int64_t saved_bytes(const Plan& plan, const OptimizerConfig& optimizer);
 

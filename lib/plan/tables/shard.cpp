@@ -7,25 +7,20 @@
 
 namespace trainctl {
 
-std::vector<ShardPiece> shard_pieces(const ParamSpec& parameter, const Mesh& mesh,
-                                     std::int64_t rank) {
+std::vector<BoxRun> shard_pieces(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank) {
   const Box share = shard_box(parameter, mesh, rank);
-  std::vector<ShardPiece> pieces;
-  for (const BoxRun& run : runs_between(share, whole_box(parameter.global_shape), share)) {
-    pieces.push_back({run.from, run.to, run.length});
-  }
-  return pieces;
+  return runs_between(share, whole_box(parameter.global_shape), share);
 }
 
-std::vector<ShardPiece> pieces_in(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank,
-                                  const Slice& part) {
-  std::vector<ShardPiece> pieces;
+std::vector<BoxRun> pieces_in(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank,
+                              const Slice& part) {
+  std::vector<BoxRun> pieces;
   if (part.begin == part.end) return pieces;
-  for (const ShardPiece& piece : shard_pieces(parameter, mesh, rank)) {
-    const std::int64_t begin = std::max(piece.local, part.begin);
-    const std::int64_t end = std::min(piece.local + piece.length, part.end);
+  for (const BoxRun& piece : shard_pieces(parameter, mesh, rank)) {
+    const std::int64_t begin = std::max(piece.to, part.begin);
+    const std::int64_t end = std::min(piece.to + piece.length, part.end);
     if (begin >= end) continue;
-    pieces.push_back({piece.global + begin - piece.local, begin - part.begin, end - begin});
+    pieces.push_back({piece.from + begin - piece.to, begin - part.begin, end - begin});
   }
   return pieces;
 }

@@ -40,7 +40,8 @@ struct BoxPart {
 /// Cuts the elements `part` of the box `share` into as few boxes as possible, at most 2 rank - 1.
 std::vector<BoxPart> cut_into_boxes(const Box& share, Slice part);
 
-/// Elements [from, from + length) of one box are elements [to, to + length) of another (row-major).
+/// Elements [from, from + length) of one box, or of a whole parameter, are elements [to, to +
+/// length) of another box or of a shard (row-major).
 struct BoxRun {
   std::int64_t from = 0;
   std::int64_t to = 0;
@@ -51,21 +52,13 @@ struct BoxRun {
 /// runs as possible, ascending.
 std::vector<BoxRun> runs_between(const Box& part, const Box& source, const Box& target);
 
-/// Elements [global, global + length) of the whole parameter are elements [local, local + length)
-/// of a shard.
-struct ShardPiece {
-  std::int64_t global = 0;
-  std::int64_t local = 0;
-  std::int64_t length = 0;
-};
+/// The pieces of the whole parameter in `rank`'s shard, as few as possible, ascending in both
+/// indices.
+std::vector<BoxRun> shard_pieces(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
 
-/// The pieces of `rank`'s shard, as few as possible, ascending in both indices.
-std::vector<ShardPiece> shard_pieces(const ParamSpec& parameter, const Mesh& mesh,
-                                     std::int64_t rank);
-
-/// The pieces of the elements `part` of the shard; `local` counts from the begin of `part`.
-std::vector<ShardPiece> pieces_in(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank,
-                                  const Slice& part);
+/// The pieces of the elements `part` of the shard; `to` counts from the begin of `part`.
+std::vector<BoxRun> pieces_in(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank,
+                              const Slice& part);
 
 /// Whether `rank` represents its shard among the tensor-parallel ranks: the first of the ranks with
 /// equal elements does. A second home never does.
