@@ -36,10 +36,10 @@ Found found(std::int64_t ranks, Change change, std::optional<std::int64_t> tenso
   return result;
 }
 
-ProductParts parts_in(const SearchReport& report, const std::string& name) {
+Extents parts_in(const SearchReport& report, const std::string& name) {
   for (const StageSearch& stage : report.stages) {
     for (std::size_t product = 0; product < stage.net.products.size(); ++product) {
-      if (stage.net.products[product].name == name) return stage.answer.parts[product];
+      if (stage.net.products[product].name == name) return stage.parts[product];
     }
   }
   throw std::logic_error("no product " + name);
@@ -148,7 +148,7 @@ TEST_CASE("given splits are fixed products", "[search]") {
   const Found one = found(4, tokens, 2);
   REQUIRE(one.report);
   for (const char* name : {"q", "k", "v", "out"}) {
-    CHECK(parts_in(*one.report, std::string("layers.1.attention.") + name) == ProductParts{.i = 4});
+    CHECK(parts_in(*one.report, std::string("layers.1.attention.") + name) == Extents{.i = 4});
   }
   CHECK(one.config.parallel.operator_splits.attention == "tokens");
   const Found lost = found(4, tokens);

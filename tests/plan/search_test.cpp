@@ -35,7 +35,7 @@ std::vector<Json> cases_of(const std::string& mode) {
 }
 
 /// "((2, 1), (1, 4))"
-ProductParts parts_in(const std::string& text, bool second_turned) {
+Extents parts_in(const std::string& text, bool second_turned) {
   std::vector<std::int64_t> numbers;
   std::string digits;
   for (const char c : text + ",") {
@@ -51,8 +51,8 @@ ProductParts parts_in(const std::string& text, bool second_turned) {
   return {.i = numbers[0], .k = numbers[1], .j = numbers[second_turned ? 2 : 3]};
 }
 
-std::vector<ProductParts> answer_in(const Json& one) {
-  std::vector<ProductParts> parts;
+std::vector<Extents> answer_in(const Json& one) {
+  std::vector<Extents> parts;
   for (const Json& op : one["ops"]) {
     if (op[0] == "MatMul") parts.push_back(parts_in(op[2], op[1] == "head"));
   }
@@ -113,18 +113,18 @@ SearchNet net_of(const Json& one) {
   return net;
 }
 
-std::string text_of(const std::vector<ProductParts>& parts) {
+std::string text_of(const std::vector<Extents>& parts) {
   std::string text;
-  for (const ProductParts& one : parts) text += parts_text(one);
+  for (const Extents& one : parts) text += parts_text(one);
   return text;
 }
 
-std::vector<ProductParts> cut(const SearchNet& net, std::int64_t ranks) {
-  return cut_recursively({.net = net, .ranks = ranks}).parts;
+std::vector<Extents> cut(const SearchNet& net, std::int64_t ranks) {
+  return cut_recursively(net, ranks).parts;
 }
 
 /// The word that a seed says, and the ranks that it lets share an operator.
-std::pair<SplitBy, std::int64_t> seed_of(const ProductParts& seed, std::int64_t ranks) {
+std::pair<SplitBy, std::int64_t> seed_of(const Extents& seed, std::int64_t ranks) {
   const std::int64_t cut = seed.j * seed.k;
   if (cut > 1) return {SplitBy::features, cut};
   if (seed.i == ranks) return {SplitBy::tokens, ranks};
@@ -132,10 +132,10 @@ std::pair<SplitBy, std::int64_t> seed_of(const ProductParts& seed, std::int64_t 
 }
 
 /// The strategies of the six products of a block.
-std::vector<ProductParts> spread(const Json& one, std::string& words) {
+std::vector<Extents> spread(const Json& one, std::string& words) {
   const std::int64_t ranks = one["devices"];
   const Json& given = one["given"];
-  const ProductParts seed{.i = given[0][0], .k = given[0][1], .j = given[1][1]};
+  const Extents seed{.i = given[0][0], .k = given[0][1], .j = given[1][1]};
   const auto [word, tensor_parallel] = seed_of(seed, ranks);
   const std::string to = one["given_to"].is_null() ? "mu" : one["given_to"].get<std::string>();
   SearchedSplits configured = no_splits(1);
@@ -143,7 +143,7 @@ std::vector<ProductParts> spread(const Json& one, std::string& words) {
   const SearchedSplits found = propagate(configured, {false});
   words = std::string(word_of(*found.attention[0])) + ", " +
           std::string(word_of(*found.feed_forward[0]));
-  std::vector<ProductParts> parts;
+  std::vector<Extents> parts;
   for (const SearchProduct& product : net_of(one).products) {
     parts.push_back(parts_of_word(*found.of(product.of, 0), product, ranks, tensor_parallel));
   }
@@ -156,7 +156,7 @@ TEST_CASE("recursive_programming decides as MindSpore") {
   const std::vector<Json> cases = cases_of("recursive_programming");
   std::size_t equal = 0;
   for (const Json& one : cases) {
-    const std::vector<ProductParts> found = cut(net_of(one), one["devices"]);
+    const std::vector<Extents> found = cut(net_of(one), one["devices"]);
     if (found == answer_in(one)) {
       ++equal;
     } else {
@@ -202,15 +202,15 @@ TEST_CASE("consumers that were visited count") {
   // j.
   const Json one{{"net", "stack"}, {"n", 2},     {"b", 1},        {"s", 72},
                  {"h", 4096},      {"f", 10920}, {"devices", 512}};
-  const std::vector<ProductParts> parts = cut(net_of(one), 512);
-  CHECK(at(parts, 5) == ProductParts{.i = 4, .k = 8, .j = 1});
-  CHECK(at(parts, 10) == ProductParts{.i = 4, .k = 1, .j = 8});
+  const std::vector<Extents> parts = cut(net_of(one), 512);
+  CHECK(at(parts, 5) == Extents{.i = 4, .k = 8, .j = 1});
+  CHECK(at(parts, 10) == Extents{.i = 4, .k = 1, .j = 8});
 }
 
 TEST_CASE("a lone gated MLP is cut as the arithmetic of two rounds says") {
   const Json one{{"net", "gated"}, {"rows", 512}, {"h", 1024}, {"f", 2816}, {"devices", 4}};
   const SearchNet net = net_of(one);
-  const RecursiveAnswer answer = cut_recursively({.net = net, .ranks = 4});
+  const StageSearch answer = cut_recursively(net, 4);
   CHECK(text_of(answer.parts) == "(2,1,2)(4,1,1)(2,2,1)");
   const auto cost = [&](int round, int product, ProductCut cut) {
     return std::llround(*at(at(at(answer.rounds, round), product).costs, cut));
@@ -242,7 +242,7 @@ TEST_CASE("worlds of other factors take the largest first") {
   SearchNet net;
   net.products = {product("", {3600, 1024, 1024}, {})};
   net.order = {0};
-  const RecursiveAnswer answer = cut_recursively({.net = net, .ranks = 12});
+  const StageSearch answer = cut_recursively(net, 12);
   CHECK(answer.factors == std::vector<int>{3, 2, 2});
   CHECK(answer.parts[0].i == 12);
 }
@@ -252,13 +252,12 @@ TEST_CASE("a fixed product keeps its parts and speaks before the first visit") {
   net.products = {product("", {64, 64, 64}, {data_node}), product("", {64, 64, 64}, {0})};
   net.data = {64, 64};
   net.order = {data_node, 0, 1};
-  const RecursiveAnswer answer = cut_recursively(
-      {.net = net, .ranks = 4, .fixed = {ProductParts{.i = 2, .j = 2}, std::nullopt}});
-  CHECK(answer.parts[0] == ProductParts{.i = 2, .j = 2});
+  const StageSearch answer = cut_recursively(net, 4, 0, {Extents{.i = 2, .j = 2}, std::nullopt});
+  CHECK(answer.parts[0] == Extents{.i = 2, .j = 2});
   CHECK(answer.rounds[0][0].taken == ProductCut::i);
   CHECK(answer.rounds[1][0].taken == ProductCut::j);
   // The second product follows, since moving its input would cost 16 elements for each.
-  CHECK(answer.parts[1] == ProductParts{.i = 2, .k = 2});
+  CHECK(answer.parts[1] == Extents{.i = 2, .k = 2});
 }
 
 TEST_CASE("products become one word for each operator") {
@@ -277,8 +276,8 @@ TEST_CASE("products become one word for each operator") {
   const SearchNet net = make_net({.model = model, .layers = {0}, .rows = 8, .data = {8, 64}});
   // q and k by features against v and out by tokens: equal weights, so the first product decides.
   // Of the MLP down's word loses to up's, which comes first.
-  const std::vector<ProductParts> parts{{.i = 4, .j = 2}, {.i = 4, .j = 2}, {.i = 8},
-                                        {.i = 8},         {.i = 8},         {.i = 4, .k = 2}};
+  const std::vector<Extents> parts{{.i = 4, .j = 2}, {.i = 4, .j = 2}, {.i = 8},
+                                   {.i = 8},         {.i = 8},         {.i = 4, .k = 2}};
   SearchedSplits splits = no_splits(1);
   add_words(net, parts, 8, 4, splits);
   CHECK(splits.attention[0] == SplitBy::features);

@@ -514,21 +514,21 @@ class SecondsSearcher {
   void add_words(SecondsSearch& found, const SplitChoices& best) {
     const SplitSpace& space = spaces_.at(best.tensor_parallel);
     std::map<std::pair<std::size_t, bool>, OtherDecision> least;
-    for (const auto& near : space.neighbours(best)) {
-      const Priced& first = draft(near.layout);
-      const Priced& priced = first.fits() ? plan(near.layout) : first;
-      if (!priced.is_legal()) continue;
-      OtherDecision one{.of = part_name(space, near.part, near.second),
-                        .taken = space.text(best, near.part, near.second),
-                        .otherwise = space.text(near.layout, near.part, near.second),
+    space.each_neighbour(best, [&](const SplitChoices& layout, std::size_t part, bool second) {
+      const Priced& first = draft(layout);
+      const Priced& priced = first.fits() ? plan(layout) : first;
+      if (!priced.is_legal()) return;
+      OtherDecision one{.of = part_name(space, part, second),
+                        .taken = space.text(best, part, second),
+                        .otherwise = space.text(layout, part, second),
                         .seconds = priced.seconds,
                         .fits = priced.fits()};
-      const auto [now, is_new] = least.try_emplace(std::pair(near.part, near.second), one);
+      const auto [now, is_new] = least.try_emplace(std::pair(part, second), one);
       const auto order = [](const OtherDecision& other) {
         return std::pair(!other.fits, other.seconds);
       };
       if (!is_new && order(one) < order(now->second)) now->second = std::move(one);
-    }
+    });
     for (auto& [part, one] : least) found.others.push_back(std::move(one));
   }
 

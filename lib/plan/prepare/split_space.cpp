@@ -185,8 +185,10 @@ std::vector<SplitChoices> SplitSpace::mixed(const SplitChoices& layout) const {
   return next;
 }
 
-std::vector<SplitSpace::Neighbour> SplitSpace::neighbours(const SplitChoices& layout) const {
-  std::vector<Neighbour> near;
+void SplitSpace::each_neighbour(
+    const SplitChoices& layout,
+    const std::function<void(const SplitChoices& other, std::size_t part, bool second)>& near)
+    const {
   const SplitChoice& tables = at(ends, layout.ends);
   for (std::size_t other = 0; other < ends.size(); ++other) {
     const bool same_embedding = ends[other].first == tables.first;
@@ -194,7 +196,7 @@ std::vector<SplitSpace::Neighbour> SplitSpace::neighbours(const SplitChoices& la
     if (other == layout.ends || (!tied && !same_embedding && !same_head)) continue;
     SplitChoices one = layout;
     one.ends = other;
-    near.push_back({std::move(one), 0, same_embedding});
+    near(one, 0, same_embedding);
   }
   for (std::size_t i = 0; i < groups.size(); ++i) {
     for (const bool second : {false, true}) {
@@ -203,11 +205,10 @@ std::vector<SplitSpace::Neighbour> SplitSpace::neighbours(const SplitChoices& la
         if (!choice || *choice == at(layout.groups, i)) continue;
         SplitChoices one = layout;
         at(one.groups, i) = *choice;
-        near.push_back({std::move(one), i + 1, second});
+        near(one, i + 1, second);
       }
     }
   }
-  return near;
 }
 
 std::string SplitSpace::text(const SplitChoices& layout, std::size_t part, bool second) const {

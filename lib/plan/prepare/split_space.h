@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -73,14 +74,11 @@ struct SplitSpace {
   /// one, first or last in the group. Starting with uniform layouts, this reaches every mixed
   /// layout, some more than once.
   std::vector<SplitChoices> mixed(const SplitChoices& layout) const;
-  /// A layout in which one operator has another split in all layers. `part` and `second` (second
-  /// split of the part) name the operator.
-  struct Neighbour {
-    SplitChoices layout;
-    std::size_t part = 0;
-    bool second = false;
-  };
-  std::vector<Neighbour> neighbours(const SplitChoices& layout) const;
+  /// Calls near(other, part, second) for each layout in which one operator has another split in all
+  /// layers; `part` and `second` (second split of the part) name the operator.
+  void each_neighbour(const SplitChoices& layout,
+                      const std::function<void(const SplitChoices& other, std::size_t part,
+                                               bool second)>& near) const;
   /// The splits of a part in the form of operator_splits: "features", "features*3, tokens"; "none"
   /// for experts.
   std::string text(const SplitChoices& layout, std::size_t part, bool second) const;

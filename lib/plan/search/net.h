@@ -13,7 +13,8 @@
 
 namespace trainctl {
 
-/// The extents of a product A (i x k) by B (k x j), where B holds the k x j weights.
+/// The extents of a product A (i x k) by B (k x j), where B holds the k x j weights, or the number
+/// of parts of each extent.
 struct Extents {
   std::int64_t i = 1, k = 1, j = 1;
   friend bool operator==(const Extents&, const Extents&) = default;

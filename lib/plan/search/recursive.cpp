@@ -1,6 +1,7 @@
 #include "plan/search/recursive.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/at.h"
 
@@ -35,28 +36,32 @@ constexpr Side side_of_second(ProductCut cut) {
   return cut == ProductCut::k ? Side::rows : Side::none;
 }
 
-std::int64_t& part(ProductParts& parts, ProductCut cut) {
+std::int64_t& part(Extents& parts, ProductCut cut) {
   if (cut == ProductCut::i) return parts.i;
   return cut == ProductCut::j ? parts.j : parts.k;
 }
 
 class CutRounds {
  public:
-  explicit CutRounds(const RecursiveInput& input)
-      : input_(input), consumers_(input.net.products.size()), shares_(input.net.products.size()) {
+  CutRounds(SearchNet net, std::int64_t ranks, std::int64_t max_i_parts,
+            const std::vector<std::optional<Extents>>& fixed)
+      : max_i_parts_(max_i_parts),
+        fixed_(fixed),
+        answer_{.net = std::move(net), .factors = prime_factors(ranks)},
+        consumers_(products().size()),
+        shares_(products().size()) {
     answer_.parts.resize(products().size());
     for (int product = 0; product < count(); ++product) {
       for (const int producer : at(products(), product).producers) {
         if (producer != data_node) at(consumers_, producer).push_back(product);
       }
     }
-    answer_.factors = prime_factors(input.ranks);
   }
 
-  RecursiveAnswer run() {
+  StageSearch run() {
     for (const int factor : answer_.factors) {
       begin_round(factor);
-      for (const int node : input_.net.order) {
+      for (const int node : answer_.net.order) {
         if (node == data_node) {
           cut_data();
         } else if (!is_fixed(node)) {
@@ -69,11 +74,9 @@ class CutRounds {
   }
 
  private:
-  const std::vector<SearchProduct>& products() const { return input_.net.products; }
+  const std::vector<SearchProduct>& products() const { return answer_.net.products; }
   int count() const { return static_cast<int>(products().size()); }
-  bool is_fixed(int product) const {
-    return !input_.fixed.empty() && at(input_.fixed, product).has_value();
-  }
+  bool is_fixed(int product) const { return !fixed_.empty() && at(fixed_, product).has_value(); }
 
   void begin_round(int factor) {
     factor_ = factor;
@@ -82,7 +85,7 @@ class CutRounds {
     cuts_.assign(products().size(), std::nullopt);
     for (int product = 0; product < count(); ++product) {
       const Extents& whole = at(products(), product).extents;
-      const ProductParts& parts = at(answer_.parts, product);
+      const Extents& parts = at(answer_.parts, product);
       at(shares_, product) = {whole.i / parts.i, whole.k / parts.k, whole.j / parts.j};
       if (is_fixed(product)) take(product, next_fixed(product));
     }
@@ -90,8 +93,8 @@ class CutRounds {
 
   /// The first of i, j and k whose remaining parts are divisible by the factor.
   ProductCut next_fixed(int product) const {
-    ProductParts wanted = *at(input_.fixed, product);
-    ProductParts done = at(answer_.parts, product);
+    Extents wanted = *at(fixed_, product);
+    Extents done = at(answer_.parts, product);
     for (const ProductCut cut : {ProductCut::i, ProductCut::j, ProductCut::k}) {
       const std::int64_t left = part(wanted, cut) / part(done, cut);
       if (left % factor_ == 0) return cut;
@@ -113,17 +116,17 @@ class CutRounds {
 
   /// Cuts the first dimension of the data if its share is divisible, else the second.
   void cut_data() {
-    const bool rows = (input_.net.data.rows / data_parts_.rows) % factor_ == 0;
+    const bool rows = (answer_.net.data.rows / data_parts_.rows) % factor_ == 0;
     (rows ? data_parts_.rows : data_parts_.columns) *= factor_;
     data_cut_ = rows ? Side::rows : Side::columns;
   }
 
   bool is_possible(int product, ProductCut cut) const {
     const Extents& share = at(shares_, product);
-    const ProductParts& parts = at(answer_.parts, product);
+    const Extents& parts = at(answer_.parts, product);
     switch (cut) {
       case ProductCut::i:
-        return share.i % factor_ == 0 && (input_.max_i_parts == 0 || parts.i < input_.max_i_parts);
+        return share.i % factor_ == 0 && (max_i_parts_ == 0 || parts.i < max_i_parts_);
       case ProductCut::j: return share.j % factor_ == 0 && parts.k == 1;
       case ProductCut::k: return share.k % factor_ == 0 && parts.j == 1;
       case ProductCut::none: break;
@@ -156,7 +159,7 @@ class CutRounds {
   }
 
   MatrixShape output_of(int producer) const {
-    if (producer == data_node) return input_.net.data;
+    if (producer == data_node) return answer_.net.data;
     const Extents& whole = at(products(), producer).extents;
     return {whole.i, whole.j};
   }
@@ -203,21 +206,25 @@ class CutRounds {
     take(product, *best);
   }
 
-  const RecursiveInput& input_;
+  std::int64_t max_i_parts_;
+  const std::vector<std::optional<Extents>>& fixed_;
+  StageSearch answer_;
   std::vector<std::vector<int>> consumers_;  // for each product, the products that read its output
   std::vector<Extents> shares_;              // extents of each product on a rank before this round
   MatrixShape data_parts_;
   int factor_ = 2;
   std::vector<std::optional<ProductCut>> cuts_;  // for each product, its cut in this round
   std::optional<Side> data_cut_;
-  RecursiveAnswer answer_;
 };
 
 }  // namespace
 
-RecursiveAnswer cut_recursively(const RecursiveInput& input) { return CutRounds(input).run(); }
+StageSearch cut_recursively(SearchNet net, std::int64_t ranks, std::int64_t max_i_parts,
+                            const std::vector<std::optional<Extents>>& fixed) {
+  return CutRounds(std::move(net), ranks, max_i_parts, fixed).run();
+}
 
-std::string parts_text(const ProductParts& parts) {
+std::string parts_text(const Extents& parts) {
   return "(" + std::to_string(parts.i) + "," + std::to_string(parts.k) + "," +
          std::to_string(parts.j) + ")";
 }

@@ -78,12 +78,12 @@ class ArrangementSearch {
     for (int stage = 0; stage < map.stages; ++stage) cut_stage(map, stage);
     std::int64_t weight_parts = 1;
     for (const StageSearch& one : report_.stages) {
-      weight_parts = std::max(weight_parts, max_weight_parts(one.answer.parts));
+      weight_parts = std::max(weight_parts, max_weight_parts(one.parts));
     }
     const std::int64_t data_parallel = report_.ranks / weight_parts;
     report_.splits = report_.given;
     for (const StageSearch& one : report_.stages) {
-      add_words(one.net, one.answer.parts, report_.ranks, data_parallel, report_.splits);
+      add_words(one.net, one.parts, report_.ranks, data_parallel, report_.splits);
     }
     if (!report_.splits.embedding) report_.splits.embedding = report_.splits.head;
     settle_sizes(data_parallel);
@@ -113,26 +113,26 @@ class ArrangementSearch {
     const bool several = map.stages > 1;
     NetInput input{.model = facts_.model, .rows = product_of({batch, tokens})};
     for (int chunk = 0; chunk < map.chunks; ++chunk) {
-      const ChunkLayers& held = map.at(stage, chunk);
-      for (std::int64_t layer = 0; layer < held.count; ++layer)
-        input.layers.push_back(held.first + layer);
-      input.head = input.head || held.head;
+      const UnitRange& held = map.at(stage, chunk);
+      const UnitRange blocks = blocks_in(held, facts_.model.layers);
+      for (int unit = blocks.begin; unit < blocks.end; ++unit) input.layers.push_back(unit - 1);
+      input.head = input.head || held.holds(head_unit(facts_.model.layers));
       if (chunk == 0) {
-        input.data = held.embedding ? MatrixShape{batch, config_.model.seq_length}
-                                    : MatrixShape{input.rows, facts_.model.hidden};
+        input.data = held.holds(0) ? MatrixShape{batch, config_.model.seq_length}
+                                   : MatrixShape{input.rows, facts_.model.hidden};
       }
     }
     input.data_last = facts_.site.world_size > max_ranks_data_in_order &&
                       (!several || batch < sequences_data_in_order);
-    StageSearch made{.stage = stage, .net = make_net(input), .answer = {}};
-    RecursiveInput rounds{
-        .net = made.net, .ranks = report_.ranks, .max_i_parts = several ? batch : 0};
-    for (const SearchProduct& product : made.net.products) rounds.fixed.push_back(fixed(product));
-    made.answer = cut_recursively(rounds);
-    report_.stages.push_back(std::move(made));
+    SearchNet net = make_net(input);
+    std::vector<std::optional<Extents>> given;
+    for (const SearchProduct& product : net.products) given.push_back(fixed(product));
+    report_.stages.push_back(
+        cut_recursively(std::move(net), report_.ranks, several ? batch : 0, given));
+    report_.stages.back().stage = stage;
   }
 
-  std::optional<ProductParts> fixed(const SearchProduct& product) const {
+  std::optional<Extents> fixed(const SearchProduct& product) const {
     const auto& word = report_.given.of(product.of, product.layer);
     if (!word) return std::nullopt;
     return parts_of_word(*word, product, report_.ranks, *input_.tensor_parallel);
@@ -187,8 +187,8 @@ class ArrangementSearch {
       const SearchProduct& one = products[product];
       if (one.of != which) continue;
       const SplitBy word = report_.splits.of(which, one.layer).value_or(SplitBy::features);
-      const ProductParts wanted = parts_of_word(word, one, report_.ranks, report_.tensor_parallel);
-      const ProductParts& found = at(stage.answer.parts, product);
+      const Extents wanted = parts_of_word(word, one, report_.ranks, report_.tensor_parallel);
+      const Extents& found = at(stage.parts, product);
       if (found == wanted) continue;
       const std::string row = last_name(one.name) + " " + parts_text(found) + " becomes " +
                               parts_text(wanted) + " with " + std::string(word_of(word));

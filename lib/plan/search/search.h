@@ -28,13 +28,6 @@ struct SearchInput {
   std::optional<std::int64_t> tensor_parallel;  // given value, or that of a strategy file
 };
 
-/// The rounds of recursive_programming for one stage.
-struct StageSearch {
-  int stage = 0;
-  SearchNet net;
-  RecursiveAnswer answer;
-};
-
 /// A decision of dynamic_programming, and the fastest layout with another decision here and equal
 /// ones elsewhere; for tensor_parallel, with any splits.
 struct OtherDecision {

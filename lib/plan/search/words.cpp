@@ -33,27 +33,27 @@ bool same_operator(const SearchProduct& a, const SearchProduct& b) {
 
 }  // namespace
 
-ProductParts parts_of_word(SplitBy word, const SearchProduct& product, std::int64_t ranks,
-                           std::int64_t tensor_parallel) {
+Extents parts_of_word(SplitBy word, const SearchProduct& product, std::int64_t ranks,
+                      std::int64_t tensor_parallel) {
   if (word == SplitBy::tokens) return {.i = ranks};
-  ProductParts parts{.i = ranks / tensor_parallel};
+  Extents parts{.i = ranks / tensor_parallel};
   if (word == SplitBy::features) (product.sums ? parts.k : parts.j) = tensor_parallel;
   return parts;
 }
 
-std::int64_t max_weight_parts(const std::vector<ProductParts>& parts) {
+std::int64_t max_weight_parts(const std::vector<Extents>& parts) {
   std::int64_t most = 1;
-  for (const ProductParts& one : parts) most = std::max(most, one.j * one.k);
+  for (const Extents& one : parts) most = std::max(most, one.j * one.k);
   return most;
 }
 
-SplitBy word_of_parts(const ProductParts& parts, std::int64_t ranks, std::int64_t data_parallel) {
+SplitBy word_of_parts(const Extents& parts, std::int64_t ranks, std::int64_t data_parallel) {
   if (parts.j * parts.k > 1) return SplitBy::features;
   if (parts.i == ranks) return SplitBy::tokens;
   return parts.i == data_parallel || parts.i == 1 ? SplitBy::whole : SplitBy::tokens;
 }
 
-void add_words(const SearchNet& net, const std::vector<ProductParts>& parts, std::int64_t ranks,
+void add_words(const SearchNet& net, const std::vector<Extents>& parts, std::int64_t ranks,
                std::int64_t data_parallel, SearchedSplits& splits) {
   const std::vector<SearchProduct>& products = net.products;
   for (std::size_t first = 0; first < products.size();) {
