@@ -117,8 +117,8 @@ std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank) {
 }
 
 bool frees_weights(const StagePlan& stage) {
-  return std::any_of(stage.reads.begin(), stage.reads.end(),
-                     [](const ReadBlock& block) { return block.freed; });
+  return std::any_of(stage.gathers.begin(), stage.gathers.end(),
+                     [](const GatherBlock& block) { return block.freed; });
 }
 
 std::int64_t visits_of(const StagePlan& stage, ActionKind kind, int bucket) {

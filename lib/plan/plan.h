@@ -48,8 +48,7 @@ struct StagePlan {
   std::vector<BucketSum> sums;  // sums of each bucket
   Ring gradient_ring;           // memory for buckets that are summed repeatedly, in elements
   std::vector<GatherBlock> gathers;
-  std::vector<ReadBlock> reads;  // view of `gathers` for the schedule
-  Ring weight_ring;              // memory for blocks that are freed, in bytes
+  Ring weight_ring;  // memory for blocks that are freed, in bytes
   std::vector<ActivationSpec> activations;
   DeclaredRows declared;  // indices in `activations` of the layers' rows
   ActivationSlots activation_slots;

@@ -43,7 +43,7 @@ MessageRounding message_rounding(const Plan& plan) {
   const ChunkPlaces places = plan.map.places();
   for (int stage = 0; stage < places.stages; ++stage) {
     for (int chunk = 0; chunk < places.chunks; ++chunk) {
-      const int end = plan.map.at(stage, chunk).end_unit;
+      const int end = plan.map.at(stage, chunk).end;
       if (places.sends(stage, chunk)) rounding.cuts.insert(end - 1);
     }
   }
@@ -205,10 +205,10 @@ void load_part(const ParamSpec& spec, const Mesh& mesh, std::int64_t rank,
                const std::vector<float>& whole, const HeldPart& held, std::int64_t first) {
   if (held.part.length() == 0) return;
   std::vector<float> values = values_of(held.values);
-  for (const ShardPiece& piece : pieces_in(spec, mesh, rank, held.part)) {
-    const std::int64_t skipped = std::clamp<std::int64_t>(first - piece.global, 0, piece.length);
-    std::copy_n(whole.begin() + piece.global + skipped, piece.length - skipped,
-                values.begin() + piece.local + skipped);
+  for (const BoxRun& piece : pieces_in(spec, mesh, rank, held.part)) {
+    const std::int64_t skipped = std::clamp<std::int64_t>(first - piece.from, 0, piece.length);
+    std::copy_n(whole.begin() + piece.from + skipped, piece.length - skipped,
+                values.begin() + piece.to + skipped);
   }
   set_values(held.values, values);
 }
@@ -217,10 +217,9 @@ std::vector<float> part_before(const ParamSpec& spec, const Mesh& mesh, std::int
                                const HeldPart& held, std::int64_t end) {
   if (held.part.length() == 0) return {};
   std::vector<float> values = values_of(held.values);
-  for (const ShardPiece& piece : pieces_in(spec, mesh, rank, held.part)) {
-    const std::int64_t kept = std::clamp<std::int64_t>(end - piece.global, 0, piece.length);
-    std::fill(values.begin() + piece.local + kept, values.begin() + piece.local + piece.length,
-              0.0F);
+  for (const BoxRun& piece : pieces_in(spec, mesh, rank, held.part)) {
+    const std::int64_t kept = std::clamp<std::int64_t>(end - piece.from, 0, piece.length);
+    std::fill(values.begin() + piece.to + kept, values.begin() + piece.to + piece.length, 0.0F);
   }
   return values;
 }

@@ -82,9 +82,9 @@ TEST_CASE("what is wrong in a forward pass is named") {
 
 TEST_CASE("a forward pass gathers only what is freed, for one use at a time") {
   const ScheduleInput input = forward_stage({.width = 3}, 0, MessageMode::single);
-  const std::vector<ReadBlock> blocks{
+  const std::vector<GatherBlock> blocks{
       {.units = {0, 1}, .freed = true}, {.units = {1, 2}}, {.units = {2, 3}, .freed = true}};
-  const std::vector<ReadBlock> reads = freed_only(blocks);
+  const std::vector<GatherBlock> reads = freed_only(blocks);
   const std::vector<Action> rows =
       gather_freed(refine(schedule_forward_only(input), input, {}, reads), reads, 0);
   CHECK(texts(rows) == Texts{"gather 0", "fetch 0.0", "wait_gather 0", "F0.0[0,1)", "free 0",

@@ -87,9 +87,9 @@ TEST_CASE("rows of one route share a call where the rule fuses") {
   for (std::size_t i = 0; i < 5; ++i) table.parameters[i].route = routes[i];
   const auto calls = [&](bool fused) {
     std::string text;
-    for (const RowExchange& one : row_exchanges(table, {4, 3, 2, 1, 0}, fused)) {
-      text += std::to_string(one.route) + ":";
-      for (const int index : one.parameters) text += std::to_string(index);
+    for (const std::vector<int>& one : row_exchanges(table, {4, 3, 2, 1, 0}, fused)) {
+      text += std::to_string(routes[one.front()]) + ":";
+      for (const int index : one) text += std::to_string(index);
       text += " ";
     }
     return text;

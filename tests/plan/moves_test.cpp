@@ -13,8 +13,8 @@ std::size_t count_of(const Texts& all, const std::string& text) {
 }
 
 /// Blocks of one unit each, all freed.
-std::vector<ReadBlock> freed_units(int units) {
-  std::vector<ReadBlock> blocks;
+std::vector<GatherBlock> freed_units(int units) {
+  std::vector<GatherBlock> blocks;
   for (int unit = 0; unit < units; ++unit) blocks.push_back({{unit, unit + 1}, -1, true});
   return blocks;
 }
@@ -31,7 +31,7 @@ std::vector<BucketSum> repeated_units(int units) {
 /// Two replicas of four units that free every block and sum after every micro-batch.
 struct Moving {
   ScheduleInput input = stage_input({.microbatches = 2, .width = 4}, 0);
-  std::vector<ReadBlock> blocks = freed_units(4);
+  std::vector<GatherBlock> blocks = freed_units(4);
   std::vector<BucketSum> sums = repeated_units(4);
   Ring weights, gradients;
   std::vector<Action> rows;

@@ -105,7 +105,7 @@ struct Sweep {
 TEST_CASE("Megatron's schedule tables", "[pipeline]") {
   const auto shown = [](int microbatches, int chunks, int group) {
     std::pair<std::string, std::string> text;
-    for (const MicrobatchOfChunk& entry : schedule_table(microbatches, chunks, group)) {
+    for (const Action& entry : schedule_table(microbatches, chunks, group)) {
       text.first += std::to_string(entry.microbatch) + " ";
       text.second += std::to_string(entry.chunk) + " ";
     }

@@ -24,7 +24,7 @@ struct Ranks {
   std::vector<std::vector<Action>> rows;
   std::vector<std::vector<BucketSum>> buckets;
   std::function<double(const RankRows&, const Action&)> cost;
-  std::vector<std::vector<ReadBlock>> gathers{};
+  std::vector<std::vector<GatherBlock>> gathers{};
 
   Simulation play(bool keep_times = false) const {
     SimulationInput input{.ranks = ranks,

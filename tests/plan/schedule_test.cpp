@@ -125,7 +125,7 @@ TEST_CASE("what decides whether a bucket is summed", "[schedule]") {
 TEST_CASE("parameters are gathered first, and waited for where they are read", "[schedule]") {
   const ScheduleInput input = stage_input({.microbatches = 2, .width = 4}, 0);
   const auto rows = schedule_no_pipelining(input);
-  const std::vector<ReadBlock> gathers{{{0, 2}}, {{2, 4}}, {{3, 4}}};
+  const std::vector<GatherBlock> gathers{{{0, 2}}, {{2, 4}}, {{3, 4}}};
   const auto head = [&](ParamSyncStart when) {
     Texts all = texts(refine(rows, input, {}, gathers, when));
     all.resize(10);

@@ -255,7 +255,7 @@ namespace {
 Ranks gathering() {
   const ScheduleInput input = stage_input({.microbatches = 2, .width = 3}, 0);
   const std::vector<BucketSum> buckets = reduced({1, 0});
-  const std::vector<ReadBlock> gathers{{{0, 1}}, {{1, 3}}};
+  const std::vector<GatherBlock> gathers{{{0, 1}}, {{1, 3}}};
   Ranks all;
   for (int rank = 0; rank < 2; ++rank) {
     all.ranks.push_back({input, rank, 0, {}});

@@ -64,17 +64,18 @@ Counts counts_of(const StageMap& map, std::int64_t layers) {
   int unit = 0;
   for (int chunk = 0; chunk < map.chunks; ++chunk) {
     for (int stage = 0; stage < map.stages; ++stage) {
-      const ChunkLayers& held = map.at(stage, chunk);
+      const UnitRange& held = map.at(stage, chunk);
+      const std::int64_t count = count_blocks(held, layers);
       const bool first = chunk == 0 && stage == 0;
       const bool last = chunk == map.chunks - 1 && stage == map.stages - 1;
-      REQUIRE(held.first == layer);
-      REQUIRE(held.embedding == first);
-      REQUIRE(held.head == last);
-      REQUIRE(held.first_unit == unit);
-      REQUIRE(held.end_unit - held.first_unit == held.count + (first ? 1 : 0) + (last ? 1 : 0));
-      layer += held.count;
-      unit = held.end_unit;
-      counts.push_back(held.count);
+      REQUIRE(blocks_in(held, layers).begin == layer + 1);
+      REQUIRE(held.holds(0) == first);
+      REQUIRE(held.holds(head_unit(layers)) == last);
+      REQUIRE(held.begin == unit);
+      REQUIRE(held.end - held.begin == count + (first ? 1 : 0) + (last ? 1 : 0));
+      layer += count;
+      unit = held.end;
+      counts.push_back(count);
     }
   }
   REQUIRE(layer == layers);
@@ -117,8 +118,8 @@ TEST_CASE("even stages and chunks", "[stage_map]") {
   CHECK(counts_of(8, 4, 1) == Counts{2, 2, 2, 2});
   CHECK(counts_of(16, 2, 4) == Counts{2, 2, 2, 2, 2, 2, 2, 2});
   const Made interleaved = made(staged(16, 4, 2));
-  CHECK(interleaved.map.at(1, 0).first == 2);
-  CHECK(interleaved.map.at(1, 1).first == 10);
+  CHECK(interleaved.map.at(1, 0).begin == 3);
+  CHECK(interleaved.map.at(1, 1).begin == 11);
 }
 
 TEST_CASE("layers that cannot be cut evenly", "[stage_map]") {
@@ -155,8 +156,8 @@ TEST_CASE("first and last stage by count", "[stage_map]") {
   // With chunks each stage's layers are cut evenly: F/V, middle/V ..., Z/V in every round.
   CHECK(counts_of(14, 4, 2, ends(4, 2)) == Counts{2, 2, 2, 1, 2, 2, 2, 1});
   const Made chunks = made(14, 4, 2, ends(4, 2));
-  CHECK(chunks.map.at(0, 1).first == 7);
-  CHECK(chunks.map.at(2, 1).first == 11);
+  CHECK(chunks.map.at(0, 1).begin == 8);
+  CHECK(chunks.map.at(2, 1).begin == 12);
   CHECK(counts_of(6, 2, 2, ends(2, 4)) == Counts{1, 2, 1, 2});
 }
 

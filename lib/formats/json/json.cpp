@@ -94,8 +94,7 @@ bool is_listed(const Action& row) {
 void write_table(JsonText& json, const Plan& plan) {
   json.key("table").open_array(JsonText::Form::one_line);
   const int microbatches = static_cast<int>(plan.microbatches);
-  for (const MicrobatchOfChunk& entry :
-       schedule_table(microbatches, plan.map.chunks, plan.group_size)) {
+  for (const Action& entry : schedule_table(microbatches, plan.map.chunks, plan.group_size)) {
     json.value(std::vector<int>{entry.microbatch, entry.chunk});
   }
   json.close();
@@ -129,13 +128,14 @@ void write_stages(JsonText& json, const Plan& plan) {
     json.member("ranks", plan.mesh.world_size() / plan.mesh.pp);
     json.key("chunks").open_array();
     for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
-      const ChunkLayers& held = plan.map.at(stage, chunk);
+      const UnitRange& held = plan.map.at(stage, chunk);
+      const UnitRange blocks = blocks_in(held, plan.model.layers);
       json.open_object(JsonText::Form::one_line);
       json.member("chunk", chunk);
-      json.member("layers", std::vector<std::int64_t>{held.first, held.count});
-      json.member("embedding", held.embedding);
-      json.member("head", held.head);
-      json.member("units", std::vector<int>{held.first_unit, held.end_unit});
+      json.member("layers", std::vector<int>{blocks.begin - 1, blocks.end - blocks.begin});
+      json.member("embedding", held.holds(0));
+      json.member("head", held.holds(head_unit(plan.model.layers)));
+      json.member("units", std::vector<int>{held.begin, held.end});
       json.close();
     }
     json.close();
@@ -369,13 +369,13 @@ void write_costs(JsonText& json, const CutChoice& choice) {
 
 void write_products(JsonText& json, const StageSearch& stage) {
   for (std::size_t product = 0; product < stage.net.products.size(); ++product) {
-    const ProductParts& parts = at(stage.answer.parts, product);
+    const Extents& parts = at(stage.parts, product);
     json.open_object();
     json.member("stage", stage.stage);
     json.member("name", stage.net.products[product].name);
     json.member("parts", std::vector<std::int64_t>{parts.i, parts.k, parts.j});
     json.key("rounds").open_array();
-    for (const auto& round : stage.answer.rounds) write_costs(json, at(round, product));
+    for (const auto& round : stage.rounds) write_costs(json, at(round, product));
     json.close();
     json.close();
   }

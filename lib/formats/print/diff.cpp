@@ -81,7 +81,7 @@ Section stage_values(const Plan& plan) {
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     std::string text;
     for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
-      text += (chunk == 0 ? "" : " | ") + held_text(plan.map.at(stage, chunk));
+      text += (chunk == 0 ? "" : " | ") + held_text(plan.map.at(stage, chunk), plan.model.layers);
     }
     section.values.push_back({"stage " + number(stage), text});
   }

@@ -97,7 +97,7 @@ std::string wrapped(const std::string& label, const std::string& words) {
 std::string chunks_text(const Plan& plan, int stage) {
   std::string text;
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
-    text += (chunk == 0 ? "" : " | ") + held_text(plan.map.at(stage, chunk));
+    text += (chunk == 0 ? "" : " | ") + held_text(plan.map.at(stage, chunk), plan.model.layers);
   }
   return text;
 }
@@ -441,10 +441,10 @@ void add_stage(std::vector<SearchDecision>& decisions, const SearchReport& repor
            products[product].layer == first.layer;
          ++product) {
       const std::string name = last_name(products[product].name);
-      one.what += " " + name + " " + parts_text(at(stage.answer.parts, product));
-      if (stage.answer.rounds.empty()) continue;
+      one.what += " " + name + " " + parts_text(at(stage.parts, product));
+      if (stage.rounds.empty()) continue;
       one.costs += (one.costs.empty() ? "" : "; ") + name + " " +
-                   choice_text(at(stage.answer.rounds.back(), product));
+                   choice_text(at(stage.rounds.back(), product));
     }
     add(decisions, one);
   }
@@ -469,14 +469,13 @@ std::vector<SearchDecision> decisions_of(const SearchReport& report) {
 
 std::string costs_text(const StageSearch& stage) {
   std::string text;
-  for (std::size_t round = 0; round < stage.answer.rounds.size(); ++round) {
-    text +=
-        labelled("stage " + std::to_string(stage.stage),
-                 "round " + std::to_string(round + 1) + ", parts x " +
-                     std::to_string(at(stage.answer.factors, round)) + "; elements of each cut");
+  for (std::size_t round = 0; round < stage.rounds.size(); ++round) {
+    text += labelled("stage " + std::to_string(stage.stage),
+                     "round " + std::to_string(round + 1) + ", parts x " +
+                         std::to_string(at(stage.factors, round)) + "; elements of each cut");
     for (const int node : stage.net.order) {
       if (node == data_node) continue;
-      const CutChoice& choice = at(at(stage.answer.rounds, round), node);
+      const CutChoice& choice = at(at(stage.rounds, round), node);
       std::string row = padded(at(stage.net.products, node).name, 28);
       for (const ProductCut cut : all_cuts) {
         const auto& cost = cost_of(choice, cut);

@@ -105,14 +105,15 @@ const std::vector<std::pair<std::string_view, Axis>>& public_axes() {
   return axes;
 }
 
-std::string held_text(const ChunkLayers& chunk) {
-  std::string text = chunk.embedding ? "embedding" : "";
+std::string held_text(const UnitRange& chunk, std::int64_t layers) {
+  std::string text = chunk.holds(0) ? "embedding" : "";
   const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
-  if (chunk.count > 0) {
-    const std::int64_t last = chunk.first + chunk.count - 1;
-    add((chunk.count == 1 ? "layer " : "layers ") + span_text(chunk.first, last));
+  const UnitRange blocks = blocks_in(chunk, layers);
+  if (!blocks.empty()) {
+    const bool one = blocks.begin + 1 == blocks.end;
+    add((one ? "layer " : "layers ") + span_text(blocks.begin - 1, blocks.end - 2));
   }
-  if (chunk.head) add("head");
+  if (chunk.holds(head_unit(layers))) add("head");
   return text.empty() ? "nothing" : text;
 }
 

@@ -39,8 +39,8 @@ std::string fold_ranks(const std::vector<int>& ranks);
 std::string order_text(const RankOrder& order);
 /// The seven axes under their public names: tp cp ep dp pp expert_tp expert_dp.
 const std::vector<std::pair<std::string_view, Axis>>& public_axes();
-/// The layers of a chunk: "embedding, layers 0..3, head".
-std::string held_text(const ChunkLayers& chunk);
+/// The units of a chunk, of a model with `layers` layers: "embedding, layers 0..3, head".
+std::string held_text(const UnitRange& chunk, std::int64_t layers);
 /// All ranks of a pipeline stage, ascending.
 std::vector<int> ranks_of_stage(const Mesh& mesh, int stage);
 

@@ -202,13 +202,13 @@ std::string stage_row(const Plan& plan, int stage) {
   std::string bars;
   std::string words;
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
-    const ChunkLayers& held = plan.map.at(stage, chunk);
-    const double width = static_cast<double>(held.end_unit - held.first_unit) / plan.units();
+    const UnitRange& held = plan.map.at(stage, chunk);
+    const double width = static_cast<double>(held.end - held.begin) / plan.units();
     if (width <= 0) continue;
     bars += "<i class=\"c" + std::to_string(stage % 2 == 0 ? 0 : 2) +
-            "\" style=\"left:" + css_percent(static_cast<double>(held.first_unit) / plan.units()) +
+            "\" style=\"left:" + css_percent(static_cast<double>(held.begin) / plan.units()) +
             ";width:" + css_percent(width) + "\"></i>";
-    words += (words.empty() ? "" : "; ") + held_text(held);
+    words += (words.empty() ? "" : "; ") + held_text(held, plan.model.layers);
   }
   return "<li><b>stage " + std::to_string(stage) + "</b><span>" + escaped(words) +
          "</span><div class=\"idle\">" + bars + "</div></li>\n";

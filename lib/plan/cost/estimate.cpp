@@ -97,8 +97,8 @@ std::int64_t max_saved_bytes(const Plan& plan, int stage, const OptimizerConfig&
   // Tensor-parallel ranks write different amounts; replicas differ by at most one row.
   for (const int rank : mesh.group(first, Axis::tp)) {
     const OwnershipTable table = make_ownership(plan, rank);
-    const std::vector<SavedPart> parts = saved_parts(plan, table, rank);
-    most = std::max(most, saved_bytes(parts, at(plan.stages, stage).parameters, optimizer));
+    most = std::max(most, saved_bytes(saved_parts(plan, table, rank),
+                                      at(plan.stages, stage).parameters, optimizer));
   }
   return most;
 }
@@ -362,7 +362,7 @@ SimulationInput simulation_input(const Plan& plan) {
   for (RankRows& rank : simulation.ranks) rank.rows = at(plan.stages, rank.input.stage).actions;
   for (const StagePlan& rows : plan.stages) {
     simulation.buckets.push_back(rows.sums);
-    simulation.gathers.push_back(rows.reads);
+    simulation.gathers.push_back(rows.gathers);
   }
   return simulation;
 }
@@ -373,7 +373,7 @@ SimulationInput forward_simulation(const Plan& plan) {
     rank.input = forward_input(plan, rank.input.stage);
     rank.rows = at(plan.stages, rank.input.stage).forward_actions;
   }
-  for (const StagePlan& rows : plan.stages) simulation.gathers.push_back(freed_only(rows.reads));
+  for (const StagePlan& rows : plan.stages) simulation.gathers.push_back(freed_only(rows.gathers));
   return simulation;
 }
 

@@ -196,7 +196,7 @@ double FormSavings::seconds(std::int64_t over) const {
 
 FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& blocks) {
   std::vector<std::int64_t> now(static_cast<std::size_t>(blocks.back()) + 1);
-  FullestMoment most{.pass = {}, .kept = now};
+  FullestMoment most{.forward = {}, .kept = now};
   std::int64_t sum = 0;
   std::int64_t largest = 0;
   for (const Action& row : rows.schedule) {
@@ -209,7 +209,7 @@ FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& bloc
     }
     if (sum <= largest) continue;
     largest = sum;
-    most = {.pass = {row.chunk, row.microbatch}, .kept = now};
+    most = {.forward = row, .kept = now};
   }
   return most;
 }
@@ -221,7 +221,7 @@ std::int64_t min_beside_blocks(const Plan& plan, int stage, const FullestMoment&
     const bool block = row.unit > 0 && row.unit <= plan.model.layers;
     return block && row.storage != Storage::batch && row.storage != Storage::message;
   });
-  return min_slots(others, rows.actions, schedule_input(plan, stage), moment.pass);
+  return min_slots(others, rows.actions, schedule_input(plan, stage), moment.forward);
 }
 
 std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
@@ -466,16 +466,15 @@ std::vector<bool> host_weights(const Plan& plan, const StagePlan& rows,
   return on_host;
 }
 
-/// Sets rows.reads from the gather blocks, and returns the size of each block in bytes.
-std::vector<std::int64_t> set_reads(const Plan& plan, StagePlan& rows) {
+/// Lets blocks with a tied table be read by the head too, and returns the size of each block in
+/// bytes.
+std::vector<std::int64_t> set_readers(const Plan& plan, StagePlan& rows) {
   const int head = head_unit(plan.model.layers);
   std::vector<std::int64_t> sizes;
-  rows.reads.clear();
-  for (const GatherBlock& block : rows.gathers) {
-    ReadBlock& read = rows.reads.emplace_back(ReadBlock{block.units, -1, block.freed});
+  for (GatherBlock& block : rows.gathers) {
     for (const int index : block.parameters) {
       const bool table = at(rows.parameters, index).kind == ParamKind::token_embedding;
-      if (table && plan.model.tied && holds(rows.units, head)) read.also = head;
+      if (table && plan.model.tied && holds(rows.units, head)) block.also = head;
     }
     const Bucket* bucket = block.bucket < 0 ? nullptr : &at(rows.flat.buckets, block.bucket);
     sizes.push_back(
@@ -495,26 +494,26 @@ void lay_moves(const Plan& plan, const ScheduleInput& input, const MoveConfig& c
   for (std::size_t i = 0; like != nullptr && i < rows.sums.size(); ++i) {
     rows.sums[i].repeated = like->sums[i].repeated;
   }
-  const std::vector<std::int64_t> block_sizes = set_reads(plan, rows);
-  rows.actions = refine(rows.schedule, input, rows.sums, rows.reads, config.hooks.param_sync,
+  const std::vector<std::int64_t> block_sizes = set_readers(plan, rows);
+  rows.actions = refine(rows.schedule, input, rows.sums, rows.gathers, config.hooks.param_sync,
                         config.hooks.grad_sync == "overlap");
   const int buffered = config.offload.double_buffering ? 1 : 0;
   rows.actions = copy_to_host(rows.actions, input, buffered);
   // Weights come from other ranks or from the host, never both (the rule offload-weights).
   const auto prefetched = static_cast<int>(config.parallel.parallel_optimizer.prefetch);
   const bool from_host = std::ranges::any_of(rows.gathers, &GatherBlock::from_host);
-  rows.actions = gather_freed(rows.actions, rows.reads, from_host ? buffered : prefetched);
+  rows.actions = gather_freed(rows.actions, rows.gathers, from_host ? buffered : prefetched);
   if (like != nullptr) {  // the proof checks whether these rings suit the rows
     rows.weight_ring = like->weight_ring;
     rows.gradient_ring = like->gradient_ring;
   } else {
     std::vector<std::int64_t> bucket_sizes;
     for (const Bucket& bucket : rows.flat.buckets) bucket_sizes.push_back(bucket.length);
-    rows.weight_ring = weight_ring(rows.actions, rows.reads, block_sizes);
+    rows.weight_ring = weight_ring(rows.actions, rows.gathers, block_sizes);
     rows.gradient_ring = gradient_ring(rows.actions, rows.sums, bucket_sizes);
   }
-  for (std::size_t i = 0; i < rows.reads.size(); ++i) {
-    rows.reads[i].slot = rows.weight_ring.slot[i];
+  for (std::size_t i = 0; i < rows.gathers.size(); ++i) {
+    rows.gathers[i].slot = rows.weight_ring.slot[i];
   }
   for (std::size_t i = 0; i < rows.sums.size(); ++i) {
     rows.sums[i].slot = rows.gradient_ring.slot[i];

@@ -94,10 +94,10 @@ class FormSavings {
   std::vector<Step> sums_;  // cumulative sums of steps_
 };
 
-/// The end of the F after which the blocks of a stage keep the most micro-batches, and the number
+/// The F of a chunk after which the blocks of a stage keep the most micro-batches, and the number
 /// of micro-batches that each block keeps then.
 struct FullestMoment {
-  MicrobatchOfChunk pass{};
+  Action forward{};
   std::vector<std::int64_t> kept{};  // number of micro-batches, by unit
 };
 FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& blocks);

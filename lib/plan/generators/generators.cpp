@@ -14,13 +14,6 @@ namespace trainctl {
 
 namespace {
 
-/// F, B or W of a whole chunk.
-struct ChunkPass {
-  ActionKind kind = ActionKind::forward;
-  int microbatch = 0;
-  int chunk = 0;
-};
-
 /// Collects the rows of one stage. Omits messages beyond the ends of the pipeline and between
 /// chunks of one stage, so that a generator's code is the same for every stage.
 class StageRows {
@@ -63,12 +56,12 @@ class StageRows {
   }
 
   /// Adds the receive of the pass's input, if it comes from another stage.
-  void receive(const ChunkPass& pass) {
+  void receive(const Action& pass) {
     if (pass.kind == ActionKind::forward) receive_forward(pass.microbatch, pass.chunk);
     if (pass.kind == ActionKind::backward_input) receive_backward(pass.microbatch, pass.chunk);
   }
   /// Adds the pass and the send of its result.
-  void run(const ChunkPass& pass) {
+  void run(const Action& pass) {
     compute(pass.kind, pass.microbatch, pass.chunk);
     if (pass.kind == ActionKind::forward) send_forward(pass.microbatch, pass.chunk);
     if (pass.kind == ActionKind::backward_input) send_backward(pass.microbatch, pass.chunk);
@@ -118,7 +111,7 @@ struct ChunkedOrder {
   int delay = 0;   // number of backwards between B and its W
 };
 
-using MaybeEntry = std::optional<MicrobatchOfChunk>;
+using MaybeEntry = std::optional<Action>;
 
 /// The entries of schedule_table() by step, with pauses: a group smaller than the pipeline waits
 /// until its outputs come back from the last stage to the first.
@@ -126,8 +119,7 @@ std::vector<MaybeEntry> lock_step(const ScheduleInput& input, int group_size) {
   std::vector<MaybeEntry> steps;
   int place = 0;
   int before = -1;
-  for (const MicrobatchOfChunk& entry :
-       schedule_table(input.microbatches, input.chunks(), group_size)) {
+  for (const Action& entry : schedule_table(input.microbatches, input.chunks(), group_size)) {
     if (entry.chunk != before) {
       if (before >= 0 && place < input.stages) {
         steps.resize(steps.size() + static_cast<std::size_t>(input.stages - place));
@@ -150,51 +142,37 @@ class Chunked {
 
   void start() {
     fetch(0);
-    if (input_.stage > 0) receive_forward(forward_at(0));
+    if (input_.stage > 0) add(forward_at(0), &StageRows::receive_forward);
   }
-  void forward(int step) {
-    if (const MaybeEntry at = forward_at(step)) rows_.forward(at->microbatch, at->chunk);
-  }
-  void backward(int step) {
-    if (const MaybeEntry at = backward_at(step)) rows_.backward(at->microbatch, at->chunk);
-  }
-  void weight_behind_send(int step) {
-    if (const MaybeEntry at = backward_at(step)) {
-      rows_.weight_behind_send(at->microbatch, at->chunk);
-    }
-  }
-  void backward_input(int step) {
-    if (const MaybeEntry at = backward_at(step)) rows_.backward_input(at->microbatch, at->chunk);
-  }
-  void backward_weight(int step) {
-    if (const MaybeEntry at = backward_at(step)) rows_.backward_weight(at->microbatch, at->chunk);
-  }
-  void fetch(int step) {
-    if (const MaybeEntry at = forward_at(step)) rows_.fetch(at->microbatch, at->chunk);
-  }
+  void forward(int step) { add(forward_at(step), &StageRows::forward); }
+  void backward(int step) { add(backward_at(step), &StageRows::backward); }
+  void weight_behind_send(int step) { add(backward_at(step), &StageRows::weight_behind_send); }
+  void backward_input(int step) { add(backward_at(step), &StageRows::backward_input); }
+  void backward_weight(int step) { add(backward_at(step), &StageRows::backward_weight); }
+  void fetch(int step) { add(forward_at(step), &StageRows::fetch); }
 
   /// Sends the result of the forward in `step` and receives the input of the next forward. The
   /// first stage receives the last stage's result of the same time, which is `stages` - 1 places
   /// earlier in the table.
   void exchange_forward(int step) {
-    if (const MaybeEntry at = forward_at(step)) rows_.send_forward(at->microbatch, at->chunk);
-    if (input_.stage > 0) return receive_forward(forward_at(step + 1));
+    add(forward_at(step), &StageRows::send_forward);
+    if (input_.stage > 0) return add(forward_at(step + 1), &StageRows::receive_forward);
     MaybeEntry made = forward_at(step - (input_.stages - 1));
     if (!made || made->chunk == input_.chunks() - 1) return;
     ++made->chunk;
-    receive_forward(made);
+    add(made, &StageRows::receive_forward);
   }
   /// Like exchange_forward, for gradients, with the roles of first and last stage swapped.
   void exchange_backward(int step) {
-    if (const MaybeEntry at = backward_at(step)) rows_.send_backward(at->microbatch, at->chunk);
-    if (input_.stage < input_.stages - 1) return receive_backward(backward_at(step + 1));
+    add(backward_at(step), &StageRows::send_backward);
+    if (input_.stage < input_.stages - 1) return receive_gradient(step + 1);
     MaybeEntry made = backward_at(step - (input_.stages - 1));
     if (!made || made->chunk == 0) return;
     --made->chunk;
-    receive_backward(made);
+    add(made, &StageRows::receive_backward);
   }
   void receive_first_gradient() {
-    if (input_.stage < input_.stages - 1) receive_backward(backward_at(0));
+    if (input_.stage < input_.stages - 1) receive_gradient(0);
   }
 
   std::vector<Action> finish() { return rows_.finish(); }
@@ -208,11 +186,9 @@ class Chunked {
     if (at) at->chunk = input_.chunks() - 1 - at->chunk;
     return at;
   }
-  void receive_forward(const MaybeEntry& at) {
-    if (at) rows_.receive_forward(at->microbatch, at->chunk);
-  }
-  void receive_backward(const MaybeEntry& at) {
-    if (at) rows_.receive_backward(at->microbatch, at->chunk);
+  void receive_gradient(int step) { add(backward_at(step), &StageRows::receive_backward); }
+  void add(const MaybeEntry& entry, void (StageRows::*row)(int microbatch, int chunk)) {
+    if (entry) (rows_.*row)(entry->microbatch, entry->chunk);
   }
 
   const ScheduleInput& input_;
@@ -340,17 +316,18 @@ namespace {
 /// The order of passes of one stage. A micro-batch's gradient returns in half the time of a whole
 /// backward, so the warm-ups of neighbouring stages differ by one forward, not by two as in
 /// interleaved_warmup().
-std::vector<ChunkPass> short_order(const ScheduleInput& input, int stage) {
+std::vector<Action> short_order(const ScheduleInput& input, int stage) {
   const auto table = schedule_table(input.microbatches, input.chunks(), input.group_size);
   const int total = static_cast<int>(table.size());
   const int warmup =
       std::min(total, input.stages - stage - 1 + (input.chunks() - 1) * input.group_size);
-  std::vector<ChunkPass> order;
+  std::vector<Action> order;
   const auto add = [&](ActionKind kind, int step) {
     if (step < 0 || step >= total) return;
-    const auto [chunk, microbatch] = at(table, step);
-    const bool down = kind == ActionKind::forward;
-    order.push_back({kind, microbatch, down ? chunk : input.chunks() - 1 - chunk});
+    Action pass = at(table, step);
+    pass.kind = kind;
+    if (kind != ActionKind::forward) pass.chunk = input.chunks() - 1 - pass.chunk;
+    order.push_back(pass);
   };
   for (int step = 0; step < warmup; ++step) add(ActionKind::forward, step);
   for (int step = 0; step < total + stage; ++step) {
@@ -369,7 +346,7 @@ class PlayedOrders {
     for (int i = 0; i < kinds * places_.count() * microbatches_; ++i) graph_.add(1);
     for (int stage = 0; stage < input.stages; ++stage) {
       int before = WaitGraph::none;
-      for (const ChunkPass& pass : short_order(input, stage)) {
+      for (const Action& pass : short_order(input, stage)) {
         const int here = point(stage, pass);
         graph_.wait(here, before);
         graph_.wait(here, source(stage, pass));
@@ -380,9 +357,9 @@ class PlayedOrders {
     assert(played);
   }
 
-  double start(int stage, const ChunkPass& pass) const { return graph_.start(point(stage, pass)); }
+  double start(int stage, const Action& pass) const { return graph_.start(point(stage, pass)); }
   /// When the neighbouring chunk finishes the input of F or B; -1 if no chunk makes it.
-  double arrival(int stage, const ChunkPass& pass) const {
+  double arrival(int stage, const Action& pass) const {
     const int made = source(stage, pass);
     return made == WaitGraph::none ? -1 : graph_.finish(made);
   }
@@ -395,10 +372,10 @@ class PlayedOrders {
     const int number = kind == ActionKind::forward ? 0 : kind == ActionKind::backward_input ? 1 : 2;
     return (number * places_.count() + place) * microbatches_ + microbatch;
   }
-  int point(int stage, const ChunkPass& pass) const {
+  int point(int stage, const Action& pass) const {
     return point_at(pass.kind, places_.place(stage, pass.chunk), pass.microbatch);
   }
-  int source(int stage, const ChunkPass& pass) const {
+  int source(int stage, const Action& pass) const {
     if (pass.kind == ActionKind::backward_weight) return WaitGraph::none;
     const int place =
         places_.place(stage, pass.chunk) + (pass.kind == ActionKind::forward ? -1 : 1);
@@ -415,16 +392,16 @@ class PlayedOrders {
 /// messages of all stages then have one order in time, which prevents deadlocks.
 std::vector<Action> short_warmup(const ScheduleInput& input) {
   const PlayedOrders played(input);
-  const std::vector<ChunkPass> order = short_order(input, input.stage);
-  std::vector<std::pair<double, const ChunkPass*>> arrivals;
-  for (const ChunkPass& pass : order) {
+  const std::vector<Action> order = short_order(input, input.stage);
+  std::vector<std::pair<double, const Action*>> arrivals;
+  for (const Action& pass : order) {
     const double time = played.arrival(input.stage, pass);
     if (time >= 0) arrivals.emplace_back(time, &pass);
   }
-  std::ranges::stable_sort(arrivals, {}, &std::pair<double, const ChunkPass*>::first);
+  std::ranges::stable_sort(arrivals, {}, &std::pair<double, const Action*>::first);
   StageRows rows(input);
   auto next = arrivals.begin();
-  for (const ChunkPass& pass : order) {
+  for (const Action& pass : order) {
     for (; next != arrivals.end() && next->first <= played.start(input.stage, pass); ++next) {
       rows.receive(*next->second);
     }
@@ -488,11 +465,11 @@ class Steps {
   }
 
   /// Every stage takes its next pass; returns that of `stage`.
-  std::optional<ChunkPass> advance(int stage) {
+  std::optional<Action> advance(int stage) {
     const std::vector<Done> before = done_;
-    std::optional<ChunkPass> taken;
+    std::optional<Action> taken;
     for (int other = 0; other < places_.stages; ++other) {
-      const std::optional<ChunkPass> pass = choose(before, other);
+      const std::optional<Action> pass = choose(before, other);
       if (pass) count(places_.place(other, pass->chunk), pass->kind);
       if (other == stage) taken = pass;
     }
@@ -506,25 +483,24 @@ class Steps {
     int kept() const { return forwards - weights; }
   };
 
-  std::optional<ChunkPass> choose(const std::vector<Done>& done, int stage) const {
+  std::optional<Action> choose(const std::vector<Done>& done, int stage) const {
     const auto place = [&](int chunk) {
       return static_cast<std::size_t>(places_.place(stage, chunk));
     };
     const int kept = done[place(0)].kept() + done[place(1)].kept();
     for (const int chunk : {0, 1}) {
       if (has_gradient(done, place(chunk))) {
-        return ChunkPass{ActionKind::backward_input, done[place(chunk)].inputs, chunk};
+        return Action{ActionKind::backward_input, chunk, done[place(chunk)].inputs};
       }
     }
     for (const int chunk : {1, 0}) {
       if (has_input(done, place(chunk)) && kept < places_.count()) {
-        return ChunkPass{ActionKind::forward, done[place(chunk)].forwards, chunk};
+        return Action{ActionKind::forward, chunk, done[place(chunk)].forwards};
       }
     }
     for (const int chunk : {0, 1}) {
       const Done& own = done[place(chunk)];
-      if (own.weights < own.inputs)
-        return ChunkPass{ActionKind::backward_weight, own.weights, chunk};
+      if (own.weights < own.inputs) return Action{ActionKind::backward_weight, chunk, own.weights};
     }
     return std::nullopt;
   }

@@ -10,12 +10,17 @@
 
 namespace trainctl {
 
+/// Parameters that are gathered together, and the units that read them.
 struct GatherBlock {
-  std::vector<int> parameters;  // in model order
-  UnitRange units;              // units that read the parameters
-  int bucket = -1;              // number of the sliced bucket, or -1
-  bool freed = false;           // gathered for each use; if false, once per step
-  bool from_host = false;       // freed, and meanwhile on this rank's host
+  UnitRange units;
+  int also = -1;       // another reader: a head with tied embedding
+  bool freed = false;  // gathered for each use; if false, once per step, before the first use
+  int slot = -1;       // slot for the parameters, if `freed`; see Ring (plan/schedule/schedule.h)
+  std::vector<int> parameters{};  // in model order
+  int bucket = -1;                // number of the sliced bucket, or -1
+  bool from_host = false;         // freed, and meanwhile on this rank's host
+
+  bool holds(int unit) const { return units.holds(unit) || unit == also; }
 };
 
 /// The gathers of one stage, in the order of their use. Rule comm_fusion: row-sharded parameters in

@@ -210,8 +210,7 @@ void set_schedule(Plan& plan, int stage, const Config& config) {
 void add_stage(Plan& plan, int stage, const Config& config) {
   StagePlan& rows = plan.stages.emplace_back();
   for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
-    const ChunkLayers& held = plan.map.at(stage, chunk);
-    rows.units.push_back({held.first_unit, held.end_unit});
+    rows.units.push_back(plan.map.at(stage, chunk));
   }
   rows.parameters = make_parameters({plan.model, plan.mesh, plan.sequence_parallel, plan.splits,
                                      type_of_masters(config.optimizer), &config.optimizer},
@@ -231,7 +230,7 @@ void add_stage(Plan& plan, int stage, const Config& config) {
 void set_forward(Plan& plan, int stage) {
   StagePlan& rows = at(plan.stages, stage);
   const ScheduleInput input = forward_input(plan, stage);
-  const std::vector<ReadBlock> reads = freed_only(rows.reads);
+  const std::vector<GatherBlock> reads = freed_only(rows.gathers);
   rows.forward_actions =
       gather_freed(refine(schedule_forward_only(input), input, {}, reads), reads, 0);
 }

@@ -509,17 +509,14 @@ StageMap map_of(const Cut& cut, const std::vector<std::int64_t>& counts) {
   map.chunks = static_cast<int>(cut.chunks);
   map.route = cut.route().route;
   map.all.resize(counts.size());
-  std::int64_t layer = 0;
+  int unit = 0;
   for (std::size_t place = 0; place < counts.size(); ++place) {
     const ChunkAt home = map.places().at(static_cast<int>(place));
-    ChunkLayers& held = at(map.all, home.stage * map.chunks + home.chunk);
-    held.first = layer;
-    held.count = counts[place];
-    held.embedding = place == 0;
-    held.head = place + 1 == counts.size();
-    held.first_unit = static_cast<int>(layer) + (held.embedding ? 0 : 1);
-    layer += held.count;
-    held.end_unit = static_cast<int>(layer) + 1 + (held.head ? 1 : 0);
+    const bool embedding = place == 0;
+    const bool head = place + 1 == counts.size();
+    const int end = unit + static_cast<int>(counts[place]) + (embedding ? 1 : 0) + (head ? 1 : 0);
+    at(map.all, home.stage * map.chunks + home.chunk) = {unit, end};
+    unit = end;
   }
   return map;
 }

@@ -181,7 +181,7 @@ class Assignment {
     return bytes;
   }
 
-  std::int64_t count_alive(MicrobatchOfChunk pass) {
+  std::int64_t count_alive(const Action& pass) {
     gather();
     const UnitRange& units = at(input_.units, pass.chunk);
     const int last = units.empty() ? -1 : units.end - 1;
@@ -422,8 +422,8 @@ SlotBytes count_slots(std::span<const ActivationSpec> table, std::span<const Act
 }
 
 std::int64_t min_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
-                       const ScheduleInput& input, MicrobatchOfChunk pass) {
-  return Assignment(table, actions, input).count_alive(pass);
+                       const ScheduleInput& input, const Action& forward) {
+  return Assignment(table, actions, input).count_alive(forward);
 }
 
 std::int64_t padded_bytes(const ActivationSpec& row) {

@@ -67,10 +67,10 @@ struct SlotBytes {
 SlotBytes count_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
                       const ScheduleInput& input);
 
-/// The least bytes of device memory for rows of the table at the end of F of a chunk and
-/// micro-batch: rows that are alive then and kept between rows of the schedule, and shared rows.
+/// The least bytes of device memory for rows of the table at the end of a chunk's F: rows that are
+/// alive then and kept between rows of the schedule, and shared rows.
 std::int64_t min_slots(std::span<const ActivationSpec> table, std::span<const Action> actions,
-                       const ScheduleInput& input, MicrobatchOfChunk pass);
+                       const ScheduleInput& input, const Action& forward);
 
 /// Bytes of a row on a rank, padded to 64.
 std::int64_t padded_bytes(const ActivationSpec& row);

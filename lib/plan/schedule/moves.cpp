@@ -22,16 +22,16 @@ struct Use {
   std::vector<int> blocks;
 };
 
-std::vector<int> freed_blocks_of(const Action& row, const std::vector<ReadBlock>& blocks) {
+std::vector<int> freed_blocks_of(const Action& row, const std::vector<GatherBlock>& blocks) {
   std::vector<int> read;
   for (int block = 0; block < std::ssize(blocks); ++block) {
-    const ReadBlock& one = at(blocks, block);
-    if (one.freed && one.read_by(row)) read.push_back(block);
+    const GatherBlock& one = at(blocks, block);
+    if (one.freed && reads(row, one)) read.push_back(block);
   }
   return read;
 }
 
-std::vector<Use> uses_of(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks) {
+std::vector<Use> uses_of(const std::vector<Action>& rows, const std::vector<GatherBlock>& blocks) {
   std::vector<Use> uses;
   for (std::size_t row = 0; row < rows.size(); ++row) {
     if (!is_pass(rows[row].kind)) continue;
@@ -49,7 +49,7 @@ std::vector<Use> uses_of(const std::vector<Action>& rows, const std::vector<Read
 /// Inserts copies and waits around the uses of buffers.
 class Gatherer {
  public:
-  Gatherer(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks, int ahead)
+  Gatherer(const std::vector<Action>& rows, const std::vector<GatherBlock>& blocks, int ahead)
       : rows_(rows),
         blocks_(blocks),
         uses_(uses_of(rows, blocks)),
@@ -110,7 +110,7 @@ class Gatherer {
   }
 
   const std::vector<Action>& rows_;
-  const std::vector<ReadBlock>& blocks_;
+  const std::vector<GatherBlock>& blocks_;
   std::vector<Use> uses_;
   std::size_t ahead_;
   std::vector<int> visits_;  // by block: visit of its last gather
@@ -179,18 +179,18 @@ Ring ring_of(const std::vector<RowSpans>& lives, const std::vector<std::int64_t>
 }  // namespace
 
 std::vector<Action> gather_freed(const std::vector<Action>& rows,
-                                 const std::vector<ReadBlock>& blocks, int ahead) {
+                                 const std::vector<GatherBlock>& blocks, int ahead) {
   return Gatherer(rows, blocks, ahead).write();
 }
 
-std::vector<ReadBlock> freed_only(std::vector<ReadBlock> blocks) {
-  for (ReadBlock& block : blocks) {
+std::vector<GatherBlock> freed_only(std::vector<GatherBlock> blocks) {
+  for (GatherBlock& block : blocks) {
     if (!block.freed) block = {.units = {}, .freed = true};
   }
   return blocks;
 }
 
-Ring weight_ring(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks,
+Ring weight_ring(const std::vector<Action>& rows, const std::vector<GatherBlock>& blocks,
                  const std::vector<std::int64_t>& sizes) {
   std::vector<RowSpans> lives(blocks.size());
   for (std::size_t row = 0; row < rows.size(); ++row) {

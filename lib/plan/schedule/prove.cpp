@@ -64,7 +64,8 @@ class MoveProof {
   using Fail = std::function<void(const std::string& what)>;  // about the current row
 
   /// Keeps references to `buckets` and `blocks`.
-  MoveProof(const std::vector<BucketSum>& buckets, const std::vector<ReadBlock>& blocks, Fail fail);
+  MoveProof(const std::vector<BucketSum>& buckets, const std::vector<GatherBlock>& blocks,
+            Fail fail);
   /// Checks the next row, whose bucket or block must exist.
   void check(const Action& row);
   /// Called at the step.
@@ -81,7 +82,7 @@ class MoveProof {
   void check_visit(const Action& row, int visit);
 
   const std::vector<BucketSum>& buckets_;
-  const std::vector<ReadBlock>& blocks_;
+  const std::vector<GatherBlock>& blocks_;
   Fail fail_;
   std::vector<int> gathered_;  // per block: number of gathers
   std::vector<int> arrived_;   // per block: number of awaited gathers
@@ -98,7 +99,7 @@ void make_room(std::vector<int>& slots, int slot) {
   if (slot >= std::ssize(slots)) slots.resize(static_cast<std::size_t>(slot) + 1, none);
 }
 
-MoveProof::MoveProof(const std::vector<BucketSum>& buckets, const std::vector<ReadBlock>& blocks,
+MoveProof::MoveProof(const std::vector<BucketSum>& buckets, const std::vector<GatherBlock>& blocks,
                      Fail fail)
     : buckets_(buckets),
       blocks_(blocks),
@@ -107,7 +108,7 @@ MoveProof::MoveProof(const std::vector<BucketSum>& buckets, const std::vector<Re
       arrived_(blocks.size(), 0),
       freed_(blocks.size(), 0),
       reduced_(buckets.size(), 0) {
-  for (const ReadBlock& block : blocks) make_room(block_in_, block.slot);
+  for (const GatherBlock& block : blocks) make_room(block_in_, block.slot);
   for (const BucketSum& sum : buckets) {
     make_room(made_in_, sum.slot);
     make_room(sum_in_, sum.slot);
@@ -153,7 +154,7 @@ void MoveProof::wait_gather(const Action& row) {
 }
 
 void MoveProof::free(const Action& row) {
-  const ReadBlock& block = at(blocks_, row.bucket);
+  const GatherBlock& block = at(blocks_, row.bucket);
   const int gathered = at(gathered_, row.bucket);
   if (!block.freed) fail_("the block stays for the whole step");
   if (gathered == at(freed_, row.bucket)) return fail_("has not been gathered");
@@ -165,7 +166,7 @@ void MoveProof::free(const Action& row) {
 
 void MoveProof::check_read(const Action& row) {
   for (std::size_t block = 0; block < blocks_.size(); ++block) {
-    if (arrived_[block] > freed_[block] || !blocks_[block].read_by(row)) continue;
+    if (arrived_[block] > freed_[block] || !reads(row, blocks_[block])) continue;
     const bool over = freed_[block] > 0 && freed_[block] == gathered_[block];
     fail_(over ? formatted("reads parameters of block {}, which is freed", block)
                : formatted("reads parameters before wait_gather {}", block));
@@ -327,7 +328,7 @@ struct RankProgress {
 class Proof {
  public:
   Proof(const RankRows& rank, const std::vector<BucketSum>& buckets,
-        const std::vector<ReadBlock>& gathers, std::string who,
+        const std::vector<GatherBlock>& gathers, std::string who,
         std::vector<std::string>& violations)
       : in_(rank.input),
         places_(rank.input.places()),
@@ -682,7 +683,7 @@ class Proof {
   ChunkPlaces places_;
   std::span<const Action> rows_;
   const std::vector<BucketSum>& buckets_;
-  const std::vector<ReadBlock>& gathers_;
+  const std::vector<GatherBlock>& gathers_;
   std::string who_;
   std::vector<std::string>& violations_;
   std::vector<RankProgress> progress_;  // [chunk][micro-batch]
@@ -703,7 +704,7 @@ class Proof {
 }  // namespace
 
 void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets,
-                const std::vector<ReadBlock>& gathers, const std::string& who,
+                const std::vector<GatherBlock>& gathers, const std::string& who,
                 std::vector<std::string>& violations) {
   Proof(rank, buckets, gathers, who, violations).run();
 }

@@ -31,7 +31,7 @@ namespace {
 class Refinement {
  public:
   Refinement(const ScheduleInput& input, const std::vector<BucketSum>& buckets,
-             const std::vector<ReadBlock>& gathers, std::size_t rows, bool overlap)
+             const std::vector<GatherBlock>& gathers, std::size_t rows, bool overlap)
       : buckets_(buckets),
         gathers_(gathers),
         forms_(input.forms),
@@ -89,9 +89,10 @@ class Refinement {
     Action part = row;
     for (int unit = row.begin; unit < row.end; ++unit) {
       const auto reads = [&](int block) { return at(gathers_, block).holds(unit); };
-      const bool freed = std::any_of(gathers_.begin(), gathers_.end(), [&](const ReadBlock& block) {
-        return block.freed && (block.holds(unit) || block.holds(unit - 1));
-      });
+      const bool freed =
+          std::any_of(gathers_.begin(), gathers_.end(), [&](const GatherBlock& block) {
+            return block.freed && (block.holds(unit) || block.holds(unit - 1));
+          });
       const bool copied = forms_.on_host(unit) || forms_.on_host(unit - 1);
       if (!freed && !copied && std::none_of(coming_.begin(), coming_.end(), reads)) continue;
       part.end = unit;
@@ -259,7 +260,7 @@ class Refinement {
   }
 
   const std::vector<BucketSum>& buckets_;
-  const std::vector<ReadBlock>& gathers_;
+  const std::vector<GatherBlock>& gathers_;
   const StageForms& forms_;
   const std::vector<char>& legs_;
   const Deferral deferral_;
@@ -311,7 +312,7 @@ std::vector<BucketSum> bucket_sums(const FlatBuffer& layout,
 
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
                            const std::vector<BucketSum>& buckets,
-                           const std::vector<ReadBlock>& gathers, ParamSyncStart param_sync,
+                           const std::vector<GatherBlock>& gathers, ParamSyncStart param_sync,
                            bool overlap) {
   Refinement refined(input, buckets, gathers, rows.size(), overlap);
   refined.gather_all(param_sync);

@@ -8,14 +8,14 @@
 
 namespace trainctl {
 
-std::vector<MicrobatchOfChunk> schedule_table(int microbatches, int chunks, int group_size) {
-  std::vector<MicrobatchOfChunk> table;
+std::vector<Action> schedule_table(int microbatches, int chunks, int group_size) {
+  std::vector<Action> table;
   table.reserve(static_cast<std::size_t>(microbatches) * static_cast<std::size_t>(chunks));
   for (int begin = 0; begin < microbatches; begin += group_size) {
     const int end = std::min(microbatches, begin + group_size);
     for (int chunk = 0; chunk < chunks; ++chunk) {
       for (int microbatch = begin; microbatch < end; ++microbatch) {
-        table.push_back({chunk, microbatch});
+        table.push_back({ActionKind::forward, chunk, microbatch});
       }
     }
   }
@@ -81,11 +81,11 @@ bool BucketSum::adds(const Action& row) const {
   return first != units.end() && *first < row.end;
 }
 
-bool ReadBlock::read_by(const Action& row) const {
+bool reads(const Action& row, const GatherBlock& block) {
   const bool backward = row.kind == ActionKind::backward_input;
   if (!backward && row.kind != ActionKind::forward && row.kind != ActionKind::repeat) return false;
   for (int unit = std::max(row.begin, backward ? 1 : 0); unit < row.end; ++unit) {
-    if (holds(unit)) return true;
+    if (block.holds(unit)) return true;
   }
   return false;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/schema/choices.h"
+#include "plan/gradients/gathers.h"
 #include "plan/schedule/action.h"
 #include "plan/tables/params.h"
 #include "plan/tables/recompute_form.h"
@@ -35,14 +36,9 @@ struct ScheduleInput {  // input for the schedule of one stage
   ChunkPlaces places() const { return {stages, chunks(), route}; }
 };
 
-/// One micro-batch of a chunk.
-struct MicrobatchOfChunk {
-  int chunk = 0, microbatch = 0;
-};
-
-/// The k-th forward of every stage in the interleaved schedule; the k-th backward is in chunk V - 1
-/// - chunk (megatron.core get_schedule_table).
-std::vector<MicrobatchOfChunk> schedule_table(int microbatches, int chunks, int group_size);
+/// The k-th forward of every stage in the interleaved schedule, without units; the k-th backward is
+/// in chunk V - 1 - chunk (megatron.core get_schedule_table).
+std::vector<Action> schedule_table(int microbatches, int chunks, int group_size);
 /// The number of forwards in the stage's rows before the first backward. If more forwards follow,
 /// the one that alternates with this backward does not count.
 int warmup_forwards(std::span<const Action> rows);
@@ -69,16 +65,8 @@ struct BucketSum {
   bool adds(const Action& row) const;
 };
 
-/// Parameters that are gathered together, and the units that read them.
-struct ReadBlock {
-  UnitRange units;
-  int also = -1;       // another reader: a head with tied embedding
-  bool freed = false;  // gathered for each use; if false, once before the first
-  int slot = -1;       // slot for the parameters, if `freed`; see Ring
-  bool holds(int unit) const { return units.holds(unit) || unit == also; }
-  /// Whether the row reads the parameters: F, R, and B of units except the embedding.
-  bool read_by(const Action& row) const;
-};
+/// Whether the row reads the parameters of the block: F, R, and B of units except the embedding.
+bool reads(const Action& row, const GatherBlock& block);
 
 /// Memory that blocks of parameters or buckets of gradients share at different times.
 struct Ring {
@@ -108,7 +96,7 @@ std::vector<Action> in_turns(const std::vector<Action>& one, const std::vector<A
 /// Before the step, sums the tied embedding over its two stages and waits for all sums.
 std::vector<Action> refine(const std::vector<Action>& rows, const ScheduleInput& input,
                            const std::vector<BucketSum>& buckets,
-                           const std::vector<ReadBlock>& gathers = {},
+                           const std::vector<GatherBlock>& gathers = {},
                            ParamSyncStart param_sync = "overlap", bool overlap = true);
 
 /// Adds copies of activations that input.forms keeps on the host to rows of refine(). A use of a
@@ -122,14 +110,14 @@ std::vector<Action> copy_to_host(const std::vector<Action>& rows, const Schedule
 /// Adds the rows for freed blocks to rows of refine(). While a use reads its blocks, those of the
 /// next `ahead` uses are gathered. A block that none of these uses reads is freed.
 std::vector<Action> gather_freed(const std::vector<Action>& rows,
-                                 const std::vector<ReadBlock>& blocks, int ahead);
+                                 const std::vector<GatherBlock>& blocks, int ahead);
 
 /// Replaces blocks that are not freed by empty ones, for rows before which they are present.
-std::vector<ReadBlock> freed_only(std::vector<ReadBlock> blocks);
+std::vector<GatherBlock> freed_only(std::vector<GatherBlock> blocks);
 
 /// Assigns slots to the freed blocks. Blocks that exist at the same time get different slots.
 /// `sizes` of blocks may have any unit, which the ring keeps.
-Ring weight_ring(const std::vector<Action>& rows, const std::vector<ReadBlock>& blocks,
+Ring weight_ring(const std::vector<Action>& rows, const std::vector<GatherBlock>& blocks,
                  const std::vector<std::int64_t>& sizes);
 
 /// Assigns slots to the buckets that are summed repeatedly. The sum of one bucket may overlap with

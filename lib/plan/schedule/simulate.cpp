@@ -609,7 +609,7 @@ std::string Play::describe(int index) const {
 
 void prove_ranks(const SimulationInput& input, Simulation& result) {
   const std::vector<BucketSum> no_buckets;
-  const std::vector<ReadBlock> no_gathers;
+  const std::vector<GatherBlock> no_gathers;
   std::map<std::pair<int, const Action*>, bool> proven;  // replicas share rows
   for (std::size_t rank = 0; rank < input.ranks.size(); ++rank) {
     const RankRows& mine = input.ranks[rank];

@@ -34,7 +34,7 @@ struct SimulationInput {
   bool keep_times = false;  // fill Simulation::times
   bool proven = false;      // the rows are known to be valid and only simulated
   /// By stage, the blocks of gathered parameters; empty if there are none.
-  std::vector<std::vector<ReadBlock>> gathers{};
+  std::vector<std::vector<GatherBlock>> gathers{};
   /// Seconds of the transfer that a row starts (Action::sends_rows).
   std::function<double(const RankRows&, const Action&)> sent{};
   /// Queues as on devices: a rank's messages with one chunk form a queue, and collectives of all
@@ -97,7 +97,7 @@ Simulation simulate(const SimulationInput& input);
 
 /// Proves the rules of one rank, named `who`; appends to `violations`.
 void prove_rows(const RankRows& rank, const std::vector<BucketSum>& buckets,
-                const std::vector<ReadBlock>& gathers, const std::string& who,
+                const std::vector<GatherBlock>& gathers, const std::string& who,
                 std::vector<std::string>& violations);
 
 }  // namespace trainctl

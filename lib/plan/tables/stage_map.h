@@ -135,23 +135,13 @@ struct ChunkPlaces {
   }
 };
 
-/// The units of one chunk of one stage, numbered over the whole model: 0 is the embedding, 1 to
-/// `layers` the blocks, layers + 1 the head.
-struct ChunkLayers {
-  std::int64_t first = 0;  // index of the first layer
-  std::int64_t count = 0;  // number of layers; may be 0 (a stage of only the embedding or the head)
-  bool embedding = false;
-  bool head = false;
-  int first_unit = 0;  // units [first_unit, end_unit)
-  int end_unit = 0;
-};
-
+/// The units of each chunk of each stage.
 struct StageMap {
   int stages = 1;
   int chunks = 1;  // per stage
   ChunkRoute route = ChunkRoute::round_robin;
-  std::vector<ChunkLayers> all;  // [stage * chunks + chunk]
-  const ChunkLayers& at(int stage, int chunk) const {
+  std::vector<UnitRange> all;  // [stage * chunks + chunk]
+  const UnitRange& at(int stage, int chunk) const {
     return all[static_cast<std::size_t>(stage * chunks + chunk)];
   }
   ChunkPlaces places() const { return {stages, chunks, route}; }

@@ -90,9 +90,9 @@ ArrangementBound::Unit& ArrangementBound::Unit::operator+=(const Unit& other) {
   return *this;
 }
 
-ArrangementBound::Unit ArrangementBound::Units::of(const ChunkLayers& chunk) const {
-  const Unit& begin = before[static_cast<std::size_t>(chunk.first_unit)];
-  const Unit& end = before[static_cast<std::size_t>(chunk.end_unit)];
+ArrangementBound::Unit ArrangementBound::Units::of(const UnitRange& chunk) const {
+  const Unit& begin = before[static_cast<std::size_t>(chunk.begin)];
+  const Unit& end = before[static_cast<std::size_t>(chunk.end)];
   return {.forward = end.forward - begin.forward,
           .input = end.input - begin.input,
           .weight = end.weight - begin.weight,
@@ -167,7 +167,7 @@ double ArrangementBound::largest_stage(const RunArrangement& layout) {
   std::int64_t most = 0;
   for (int stage = 0; stage < map.stages && !map.all.empty(); ++stage) {
     std::int64_t layers = 0;
-    for (int chunk = 0; chunk < map.chunks; ++chunk) layers += map.at(stage, chunk).count;
+    for (int chunk = 0; chunk < map.chunks; ++chunk) layers += layers_at(map, stage, chunk);
     most = std::max(most, layers);
   }
   return static_cast<double>(most);
@@ -285,7 +285,7 @@ ArrangementBound::Repeats ArrangementBound::repeats_of(const RunArrangement& lay
     std::int64_t layers = 0, kept = 0;
     const auto* lie = forms.empty() ? nullptr : &at(kept_of(layout), stage);
     for (int chunk = 0; chunk < map.chunks; ++chunk) {
-      const std::int64_t held = map.at(stage, chunk).count;
+      const std::int64_t held = layers_at(map, stage, chunk);
       const std::int64_t most = lie == nullptr ? 0 : at(*lie, chunk);
       layers += held;
       kept += held * most;

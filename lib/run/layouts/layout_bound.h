@@ -57,7 +57,7 @@ class ArrangementBound {
     std::vector<Unit> before{};  // [unit] sums over earlier units; last: sum over all
     double weight = 0, gradient = 0,
            optimizer = 0;  // bytes per element, without sharding
-    Unit of(const ChunkLayers& chunk) const;
+    Unit of(const UnitRange& chunk) const;
     Unit first_layer{};
     /// The forms of a layer that no mixture of two other forms beats; empty if layers differ or
     /// their forms are unknown.
@@ -98,6 +98,9 @@ class ArrangementBound {
   /// The micro-batches that each chunk of each stage keeps when the stage keeps most.
   const std::vector<std::vector<std::int64_t>>& kept_of(const RunArrangement& layout);
   const StageMap& map_of(const RunArrangement& layout);
+  std::int64_t layers_at(const StageMap& map, int stage, int chunk) const {
+    return count_blocks(map.at(stage, chunk), search_.config.model.num_layers);
+  }
   const Units* units_of(const RunArrangement& layout);
   void add_units(const Plan& plan, const StagePrices& prices, Units& units) const;
   std::vector<FormPoint> forms_of(const Plan& plan, const StagePrices& prices) const;
