@@ -52,7 +52,7 @@ int list_known(bool json) {
     for (const auto& [key, source] : device.sources) sources[key] = source;
     list.push_back({{"name", file.name},
                     {"device", device.name},
-                    {"trust", name_of(device.trust)},
+                    {"trust", word_of(device.trust)},
                     {"expected_error", expected_error(device.trust)},
                     {"peak_flops", peak},
                     {"memory_gib", device.memory_gib},
@@ -63,7 +63,7 @@ int list_known(bool json) {
     text += "  " + padded(std::string(file.name), 14) + device.name + ", " +
             printed("%.4g", peak / 1e12) + " TFLOP/s, " + printed("%.4g", device.memory_gib) +
             " GiB at " + printed("%.3g", device.memory_bandwidth / 1e12) + " TB/s; " +
-            name_of(device.trust) + ", expect an error of " +
+            std::string(word_of(device.trust)) + ", expect an error of " +
             printed("%.0f", expected_error(device.trust) * 100) + " %\n";
   }
   text += "software for cluster.software\n";

@@ -45,19 +45,6 @@ struct AttentionExtents {
   friend bool operator==(const AttentionExtents&, const AttentionExtents&) = default;
 };
 
-/// The work of one execution: whole sequences, or some KV heads of one sequence with the query
-/// heads that share them.
-struct AttentionPart {
-  std::int64_t sequences = 0, kv_heads = 0;
-  friend bool operator==(const AttentionPart&, const AttentionPart&) = default;
-};
-
-struct AttentionParts {
-  AttentionPart forward, backward;
-  std::int64_t bytes = 0;  // temporary memory
-  friend bool operator==(const AttentionParts&, const AttentionParts&) = default;
-};
-
 /// Temporary memory of one part of the backward pass: at most the first limit if parts can be that
 /// small, and never more than the second. Eight heads of 8,192 tokens, which keep a Hopper busy for
 /// three quarters of the time, need a little more than 1 GiB.
@@ -91,33 +78,33 @@ constexpr std::int64_t attention_part_bytes(const AttentionExtents& part) {
          attention_sum_bytes(part) + attention_block;
 }
 
-/// The extents of the sequences and heads of a part.
-constexpr AttentionExtents extents_of(const AttentionExtents& all, const AttentionPart& part) {
-  const std::int64_t group = all.heads / all.kv_heads;
-  return {part.sequences, all.length,   part.kv_heads * group,
-          part.kv_heads,  all.head_dim, all.ordered};
-}
-
 /// The byte count of a call's memory tells whether its sums are ordered: an even number of blocks
 /// if they are, an odd one if not.
 constexpr bool is_ordered(std::int64_t bytes) { return bytes / attention_block % 2 == 0; }
 
-/// Divides the backward pass into equal parts, the largest that need at most `wished` bytes. The
-/// forward pass needs no temporary memory and is one execution.
-constexpr AttentionParts attention_parts(const AttentionExtents& all,
-                                         std::int64_t wished = wished_attention_bytes) {
-  const auto bytes = [&](const AttentionPart& part) {
-    return attention_part_bytes(extents_of(all, part));
+/// The work of one execution of the backward pass, which is divided into equal parts, the largest
+/// that need at most `wished` bytes: whole sequences, or some KV heads of one sequence with the
+/// query heads that share them. The forward pass needs no temporary memory and is one execution.
+constexpr AttentionExtents attention_part(const AttentionExtents& all,
+                                          std::int64_t wished = wished_attention_bytes) {
+  const auto fits = [&](std::int64_t whole, std::int64_t parts, const AttentionExtents& part) {
+    return whole % parts == 0 && attention_part_bytes(part) <= wished;
   };
-  const auto fits = [&](std::int64_t whole, std::int64_t parts, const AttentionPart& part) {
-    return whole % parts == 0 && bytes(part) <= wished;
-  };
-  AttentionPart part{1, all.kv_heads};
-  while (part.kv_heads > 1 && !fits(all.kv_heads, part.kv_heads, part)) --part.kv_heads;
+  const std::int64_t group = all.heads / all.kv_heads;
+  AttentionExtents part = all;
+  part.sequences = 1;
+  for (; part.kv_heads > 1 && !fits(all.kv_heads, part.kv_heads, part); part.heads -= group) {
+    --part.kv_heads;
+  }
   if (part.kv_heads == all.kv_heads) part.sequences = all.sequences;
   while (part.sequences > 1 && !fits(all.sequences, part.sequences, part)) --part.sequences;
-  const std::int64_t more = is_ordered(bytes(part)) == all.ordered ? 0 : attention_block;
-  return {{all.sequences, all.kv_heads}, part, bytes(part) + more};
+  return part;
+}
+
+/// Temporary memory of a call whose backward pass is divided into such parts.
+constexpr std::int64_t attention_bytes(const AttentionExtents& part) {
+  const std::int64_t bytes = attention_part_bytes(part);
+  return bytes + (is_ordered(bytes) == part.ordered ? 0 : attention_block);
 }
 
 }  // namespace trainctl

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 namespace trainctl {
 
@@ -31,19 +30,17 @@ void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
     body(std::int64_t{0}, count);
     return;
   }
-  struct Call {
-    std::int64_t count;
-    std::remove_reference_t<Body>* body;
-  } call{count, &body};
+  auto part = [&](int worker, int total) {
+    const std::int64_t begin = count * worker / total;
+    const std::int64_t end = count * (worker + 1) / total;
+    if (begin < end) body(begin, end);
+  };
   detail::run_workers(
       workers,
       [](void* context, int worker, int total) {
-        const Call& mine = *static_cast<Call*>(context);
-        const std::int64_t begin = mine.count * worker / total;
-        const std::int64_t end = mine.count * (worker + 1) / total;
-        if (begin < end) (*mine.body)(begin, end);
+        (*static_cast<decltype(part)*>(context))(worker, total);
       },
-      &call);
+      &part);
 }
 
 }  // namespace trainctl

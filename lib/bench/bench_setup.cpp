@@ -114,7 +114,7 @@ std::string open_bench_device(const Plan& plan) {
   }
   cuda_select_device(0);
   if (plan.cudnn) {
-    cuda_attention().prepare(*plan.cudnn, attention_parts(*plan.cudnn), plan.compute);
+    cuda_attention().prepare(*plan.cudnn, attention_part(*plan.cudnn), plan.compute);
   }
   const CudaDeviceProperties device = cuda_module().properties(0);
   return formatted("{}, {} multiprocessors", device.name, device.multiprocessors);

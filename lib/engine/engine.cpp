@@ -99,7 +99,7 @@ OpContext context_of(const Plan& plan, int local_rank, Stream& stream, const Buf
                                            std::string(kernels.name) + ", which this model needs");
   }
   if (plan.cudnn) {
-    cuda_attention().prepare(*plan.cudnn, attention_parts(*plan.cudnn), plan.compute);
+    cuda_attention().prepare(*plan.cudnn, attention_part(*plan.cudnn), plan.compute);
   }
   if (plan.product_sm_margin > 0) {
     const int device = cuda_device_of(local_rank, shares(plan.share_devices));

@@ -24,11 +24,11 @@ namespace trainctl {
 struct CudaAttention {
   /// The version of the library, such as 91900 for 9.19.0.
   std::int64_t (*version)();
-  /// Makes cuDNN's plans of both passes for `parts` on the calling thread's device, once per
-  /// process. Afterwards cuDNN computes attention with these extents, if the context has the parts'
-  /// bytes after its other scratch, and without dropout, documents and runs. Throws if cuDNN
-  /// refuses or needs more memory.
-  void (*prepare)(const AttentionExtents& extents, const AttentionParts& parts, DType dtype);
+  /// Makes cuDNN's plans of both passes on the calling thread's device, once per process; the
+  /// backward pass is divided into parts like `part`. Afterwards cuDNN computes attention with
+  /// these extents, if the context has attention_bytes(part) after its other scratch, and without
+  /// dropout, documents and runs. Throws if cuDNN refuses or needs more memory.
+  void (*prepare)(const AttentionExtents& extents, const AttentionExtents& part, DType dtype);
   /// Whether prepare() could succeed on the device that `json` describes, which need not be
   /// present. Returns the bytes that the passes need, for cuDNN and for our own kernels.
   std::int64_t (*check)(const AttentionExtents& extents, DType dtype, const std::string& json);

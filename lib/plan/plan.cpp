@@ -70,7 +70,7 @@ std::int64_t Plan::activation_bytes(int stage) const {
 }
 
 std::int64_t Plan::scratch_bytes() const {
-  const std::int64_t attention = cudnn ? attention_parts(*cudnn).bytes : 0;
+  const std::int64_t attention = cudnn ? attention_bytes(attention_part(*cudnn)) : 0;
   return trainctl::scratch_bytes(device, threads_per_rank) + attention;
 }
 

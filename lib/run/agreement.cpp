@@ -209,7 +209,7 @@ std::string refusal_of_cudnn(const Plan& plan, const World& world, Group& everyo
   std::string mine;
   try {
     cuda_select_device(world.local_rank(), shares(plan.share_devices));
-    cuda_attention().prepare(*plan.cudnn, attention_parts(*plan.cudnn), plan.compute);
+    cuda_attention().prepare(*plan.cudnn, attention_part(*plan.cudnn), plan.compute);
   } catch (const Error& error) {
     mine = error.what();
   }

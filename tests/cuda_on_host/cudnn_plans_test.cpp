@@ -64,14 +64,14 @@ TEST_CASE("cuDNN has plans for the attention of every configuration that is for 
             extents->kv_heads, extents->head_dim);
     const std::int64_t asked = cuda_attention().check(*extents, DType::bf16, hopper);
     // The plan counts the memory that cuDNN asks for.
-    const std::int64_t planned = attention_parts(*extents).bytes;
+    const std::int64_t planned = attention_bytes(attention_part(*extents));
     CHECK(asked <= planned);
     CHECK(asked > planned / 10 * 9);
     AttentionExtents any = *extents;
     any.ordered = false;
     const std::int64_t asked_by_any = cuda_attention().check(any, DType::bf16, hopper);
-    CHECK(asked_by_any <= attention_parts(any).bytes);
-    CHECK(asked_by_any > attention_parts(any).bytes / 10 * 9);
+    CHECK(asked_by_any <= attention_bytes(attention_part(any)));
+    CHECK(asked_by_any > attention_bytes(attention_part(any)) / 10 * 9);
     checked.insert(entry.path().stem().string());
   }
   for (const char* name : {"gpt2-124m", "llama3-8b", "qwen3-0.6b", "tinyllama-1.1b"}) {

@@ -76,10 +76,11 @@ Computed attend(const OpContext& context, const Attended& host, const Place& pla
   return {get(args.out), get(args.logsumexp), get(args.dq), get(args.dk), get(args.dv)};
 }
 
-Computed attend_there(const Attended& host, const AttentionParts& parts) {
+Computed attend_there(const Attended& host, const AttentionExtents& part) {
   DeviceCopy device;
-  const Slab scratch(DeviceKind::cuda,
-                     {{"scratch", {scratch_bytes(DeviceKind::cuda, 1) + parts.bytes}, DType::u8}});
+  const Slab scratch(
+      DeviceKind::cuda,
+      {{"scratch", {scratch_bytes(DeviceKind::cuda, 1) + attention_bytes(part)}, DType::u8}});
   OpContext context = device.context();
   context.scratch = static_cast<std::byte*>(scratch.at("scratch").data);
   context.scratch_bytes = scratch.at("scratch").bytes();
@@ -101,13 +102,13 @@ Computed attend_here(const Attended& host) {
 
 /// Probabilities and gradients of scores are rounded to the operands' type.
 void compare_attention(const AttentionExtents& extents, DType type, std::int64_t wished) {
-  const AttentionParts parts = attention_parts(extents, wished);
+  const AttentionExtents part = attention_part(extents, wished);
   CAPTURE(extents.sequences, extents.length, extents.heads, extents.kv_heads, extents.head_dim,
-          extents.ordered, name_of(type), parts.backward.sequences, parts.backward.kv_heads);
-  cuda_attention().prepare(extents, parts, type);
+          extents.ordered, name_of(type), part.sequences, part.kv_heads);
+  cuda_attention().prepare(extents, part, type);
   const Attended operands(extents, type);
-  const Computed got = attend_there(operands, parts);
-  const Computed again = attend_there(operands, parts);
+  const Computed got = attend_there(operands, part);
+  const Computed again = attend_there(operands, part);
   const Computed expected = attend_here(operands);
   const double allowed = type == DType::bf16 ? 2e-2 : 2.5e-3;
   CHECK(difference(got.out, expected.out) < allowed);
@@ -130,7 +131,7 @@ TEST_CASE("attention by cuDNN", "[cuda]") {
   compare_attention({2, 128, 2, 1, 64}, DType::f16, in_one);
   compare_attention({1, 256, 4, 2, 128}, DType::bf16, in_one);
   // Part by part: one sequence each, and one head of the keys each.
-  compare_attention({2, 128, 4, 2, 64}, DType::bf16, attention_parts({1, 128, 4, 2, 64}).bytes);
+  compare_attention({2, 128, 4, 2, 64}, DType::bf16, attention_bytes({1, 128, 4, 2, 64}));
   compare_attention({2, 128, 4, 2, 64}, DType::f16, 1);
 }
 
@@ -140,16 +141,15 @@ TEST_CASE("attention by cuDNN whose sums have no fixed order", "[cuda]") {
   const AttentionExtents one{1, 128, 4, 2, 64, false};
   compare_attention({2, 128, 2, 2, 64, false}, DType::bf16, in_one);
   compare_attention({1, 256, 4, 2, 128, false}, DType::f16, in_one);
-  compare_attention({2, 128, 4, 2, 64, false}, DType::bf16, attention_parts(one).bytes);
+  compare_attention({2, 128, 4, 2, 64, false}, DType::bf16, attention_bytes(one));
   compare_attention({2, 128, 4, 2, 64, false}, DType::f16, 1);
 }
 
 TEST_CASE("attention that was not prepared for cuDNN is our kernels'", "[cuda]") {
   if (!has_cudnn()) return;
   const AttentionExtents extents{1, 128, 2, 1, 64};
-  const AttentionParts parts = attention_parts(extents);
-  cuda_attention().prepare(extents, parts, DType::bf16);
+  cuda_attention().prepare(extents, extents, DType::bf16);
   const Attended other({1, 64, 2, 1, 64}, DType::bf16);
   const Computed expected = attend_here(other);
-  CHECK(difference(attend_there(other, parts).out, expected.out) < 2e-2);
+  CHECK(difference(attend_there(other, extents).out, expected.out) < 2e-2);
 }

@@ -55,7 +55,7 @@ TEST_CASE("auto takes cuDNN where the site has it, and the words decide otherwis
 TEST_CASE("the memory of cuDNN's attention is planned", "[plan]") {
   const Plan taken = plan_there(for_cudnn());
   const Plan left = plan_there(for_cudnn(), false);
-  const std::int64_t bytes = attention_parts(*taken.cudnn).bytes;
+  const std::int64_t bytes = attention_bytes(attention_part(*taken.cudnn));
   CHECK(bytes > 0);
   CHECK(left.scratch_bytes() == scratch_bytes(DeviceKind::cuda, 1));
   CHECK(taken.scratch_bytes() == left.scratch_bytes() + bytes);
@@ -110,26 +110,25 @@ TEST_CASE("deterministic_mode decides the form of cuDNN's backward pass", "[plan
 
 TEST_CASE("the backward pass is cut into parts that are alike and small", "[plan]") {
   // Sequences of 1,024 and 16 heads: 32 MiB of scores each.
-  const AttentionParts whole = attention_parts({64, 1024, 16, 16, 64});
-  CHECK(whole.backward == AttentionPart{32, 16});
-  CHECK(whole.bytes <= wished_attention_bytes);
+  const AttentionExtents whole = attention_part({64, 1024, 16, 16, 64});
+  CHECK(whole == AttentionExtents{32, 1024, 16, 16, 64});
+  CHECK(attention_bytes(whole) <= wished_attention_bytes);
   // 128 MiB of scores for each head of 8,192.
-  const AttentionParts heads = attention_parts({2, 8192, 32, 32, 128});
-  CHECK(heads.backward == AttentionPart{1, 8});
+  CHECK(attention_part({2, 8192, 32, 32, 128}) == AttentionExtents{1, 8192, 8, 8, 128});
   // Heads that share keys stay together.
-  const AttentionParts shared = attention_parts({1, 8192, 32, 8, 128});
-  CHECK(shared.backward == AttentionPart{1, 2});
-  CHECK(shared.bytes > 8 * (std::int64_t{128} << 20));
-  CHECK(shared.bytes < max_attention_bytes);
+  const AttentionExtents shared = attention_part({1, 8192, 32, 8, 128});
+  CHECK(shared == AttentionExtents{1, 8192, 8, 2, 128});
+  CHECK(attention_bytes(shared) > 8 * (std::int64_t{128} << 20));
+  CHECK(attention_bytes(shared) < max_attention_bytes);
   // Where sums have no fixed order, all heads are one part: 128 MiB of sums, as much for keys.
-  const AttentionParts any = attention_parts({1, 8192, 32, 8, 128, false});
-  CHECK(any.backward == AttentionPart{1, 8});
-  CHECK(any.bytes < std::int64_t{264} << 20);
+  const AttentionExtents any = attention_part({1, 8192, 32, 8, 128, false});
+  CHECK(any == AttentionExtents{1, 8192, 32, 8, 128, false});
+  CHECK(attention_bytes(any) < std::int64_t{264} << 20);
   for (const std::int64_t kv_heads : {1, 2, 3, 4, 6, 12}) {
-    const AttentionParts parts = attention_parts({6, 512, 12, kv_heads, 64}, std::int64_t{8} << 20);
-    CHECK(6 % parts.backward.sequences == 0);
-    CHECK(kv_heads % parts.backward.kv_heads == 0);
-    CHECK((parts.backward.sequences == 1 || parts.backward.kv_heads == kv_heads));
+    const auto part = attention_part({6, 512, 12, kv_heads, 64}, std::int64_t{8} << 20);
+    CHECK(6 % part.sequences == 0);
+    CHECK(kv_heads % part.kv_heads == 0);
+    CHECK((part.sequences == 1 || part.kv_heads == kv_heads));
   }
 }
 
@@ -137,17 +136,10 @@ TEST_CASE("the bytes of a call tell whether its sums are ordered", "[plan]") {
   for (const std::int64_t length : {128, 256, 384, 1024}) {
     for (const std::int64_t heads : {1, 2, 3}) {
       for (const bool ordered : {true, false}) {
-        const AttentionParts parts = attention_parts({1, length, heads, heads, 64, ordered});
-        CHECK(is_ordered(parts.bytes) == ordered);
-        CHECK(parts.bytes % attention_block == 0);
+        const auto bytes = attention_bytes(attention_part({1, length, heads, heads, 64, ordered}));
+        CHECK(is_ordered(bytes) == ordered);
+        CHECK(bytes % attention_block == 0);
       }
     }
-  }
-}
-
-TEST_CASE("the forward pass is one execution", "[plan]") {
-  for (const AttentionExtents& all :
-       {AttentionExtents{64, 1024, 16, 16, 64}, AttentionExtents{1, 8192, 32, 8, 128}}) {
-    CHECK(attention_parts(all).forward == AttentionPart{all.sequences, all.kv_heads});
   }
 }

@@ -28,22 +28,8 @@ const KnownFile* find_known(std::span<const KnownFile> files, std::string_view n
   return found == files.end() ? nullptr : &*found;
 }
 
-const char* name_of(Trust trust) {
-  switch (trust) {
-    case Trust::measured_here: return "measured here";
-    case Trust::device_table: return "device table";
-    case Trust::data_sheet: break;
-  }
-  return "data sheet";
-}
-
 double expected_error(Trust trust) {
-  switch (trust) {
-    case Trust::measured_here: return 0.03;
-    case Trust::device_table: return 0.08;
-    case Trust::data_sheet: break;
-  }
-  return 0.30;
+  return trust == "measured here" ? 0.03 : trust == "device table" ? 0.08 : 0.30;
 }
 
 namespace {
@@ -418,11 +404,10 @@ void fill_device(FigureMap& root, DeviceFigures& device) {
   std::string kind = "cuda";
   root.read("kind", field("", "").one_of("cuda|cpu"), kind);
   device.cuda = kind == "cuda";
-  std::string trust = name_of(Trust::device_table);
+  std::string trust(word_of(device.trust));
   root.require("trust", field("", "").one_of("measured here|device table|data sheet"), trust);
-  for (const Trust one : {Trust::measured_here, Trust::device_table, Trust::data_sheet}) {
-    if (trust == name_of(one)) device.trust = one;
-  }
+  if (trust == "measured here") device.trust = "measured here";
+  if (trust == "data sheet") device.trust = "data sheet";
   FigureMap memory = root.required_map("memory");
   memory.require("gib", above_zero, device.memory_gib);
   memory.require("bandwidth", above_zero, device.memory_bandwidth);
@@ -602,7 +587,7 @@ std::string write_device(const DeviceFigures& device) {
   std::string text = formatted(
       "name: {}\nkind: {}\ntrust: {}\nmemory: {{gib: {}, bandwidth: {}, reached: {}}}\nprocessors: "
       "{}\nproducts:\n",
-      write_value(device.name), device.cuda ? "cuda" : "cpu", name_of(device.trust),
+      write_value(device.name), device.cuda ? "cuda" : "cpu", word_of(device.trust),
       figure(device.memory_gib), figure(device.memory_bandwidth), figure(device.memory_reached),
       device.processors);
   for (const auto& [type, figures] : device.products) {

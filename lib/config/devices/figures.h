@@ -13,18 +13,14 @@
 #include "base/collectives.h"
 #include "config/report/diagnostics.h"
 #include "config/schema/config.h"
+#include "config/schema/words.h"
 #include "config/yaml/tree.h"
 
 namespace trainctl {
 
-/// The kind of measurements behind a predicted time.
-enum class Trust : std::uint8_t {
-  measured_here,  // measured by `trainctl bench device` on this machine
-  device_table,   // constants fitted to tables of measurements of this type of device
-  data_sheet,     // no measurements, only the data sheet
-};
-/// Text for messages, such as "device table".
-const char* name_of(Trust trust);
+/// The kind of measurements behind a predicted time: by `trainctl bench device` on this machine;
+/// constants fitted to tables of measurements of this type of device; none, only the data sheet.
+using Trust = OneOf<"measured here|device table|data sheet">;
 /// The expected relative error of the time of a step: 0.03, 0.08 or 0.30.
 double expected_error(Trust trust);
 
@@ -86,7 +82,7 @@ struct NetworkFigures {
 struct DeviceFigures {
   std::string name;
   bool cuda = true;
-  Trust trust = Trust::device_table;
+  Trust trust = "device table";
   double memory_gib = 0;
   double memory_bandwidth = 0;  // bytes/s in the data sheet
   double memory_reached = 1;

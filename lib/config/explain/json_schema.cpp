@@ -165,7 +165,7 @@ void add_rows(const std::string& section, Json& properties, const Json& sections
   for (const ForeignKey& row : foreign_keys()) {
     if (row.section != section || properties.contains(row.key)) continue;
     Json& property = properties[std::string(row.key)];
-    if (row.answer == ForeignKey::Answer::not_built) {
+    if (row.answer == "not_built") {
       property = {{"description", "not built yet"}, {"enum", plain_values(row)}};
     } else {
       property = {{"description", "in a MindFormers file only"}};

@@ -54,7 +54,7 @@ std::string note_of(const UpstreamKey& row) {
 
 }  // namespace
 
-std::string upstream_json(Upstream list) {
+std::string upstream_json(std::string_view list) {
   Json rows = Json::array();
   const auto add = [&rows](std::span<const UpstreamKey> keys, bool further) {
     for (const UpstreamKey& row : keys) {
@@ -72,7 +72,7 @@ std::string upstream_json(Upstream list) {
   return json_text(rows, JsonText::Style::indent_2) + "\n";
 }
 
-std::string upstream_table(Upstream list) {
+std::string upstream_table(std::string_view list) {
   constexpr std::string_view heads[] = {"UPSTREAM KEY", "CANONICAL PATH", "DEFAULT", "STATUS"};
   std::size_t widths[] = {heads[0].size(), heads[1].size(), heads[2].size(), heads[3].size()};
   const auto cells = [](const UpstreamKey& row) {
@@ -115,18 +115,18 @@ std::string upstream_markdown() {
                         code(row.fallback), status_of(row.path), note_of(row));
     }
   };
-  constexpr std::pair<Upstream, const char*> lists[] = {
-      {Upstream::mindspore, "MindSpore (set_auto_parallel_context)"},
-      {Upstream::mindformers, "MindFormers (TransformerOpParallelConfig, MoEConfig)"},
-      {Upstream::megatron, "Megatron-Core (ModelParallelConfig)"}};
+  constexpr std::pair<const char*, const char*> lists[] = {
+      {"mindspore", "MindSpore (set_auto_parallel_context)"},
+      {"mindformers", "MindFormers (TransformerOpParallelConfig, MoEConfig)"},
+      {"megatron", "Megatron-Core (ModelParallelConfig)"}};
   for (const auto& [list, title] : lists) {
     open(title);
     add(upstream_keys(list));
     text += "\n";
   }
   open("Further names");
-  add(further_keys(Upstream::megatron));
-  add(further_keys(Upstream::mindformers));
+  add(further_keys("megatron"));
+  add(further_keys("mindformers"));
   return text + "\n";
 }
 
@@ -342,9 +342,8 @@ const Diagnostic* mistake_at(const ReadResult& read, const std::string& path) {
 }
 
 std::string upstream_of(const std::string& path) {
-  constexpr std::pair<Upstream, const char*> lists[] = {{Upstream::mindspore, "MindSpore"},
-                                                        {Upstream::mindformers, "MindFormers"},
-                                                        {Upstream::megatron, "Megatron"}};
+  constexpr std::pair<const char*, const char*> lists[] = {
+      {"mindspore", "MindSpore"}, {"mindformers", "MindFormers"}, {"megatron", "Megatron"}};
   std::string text;
   for (const auto& [list, name] : lists) {
     for (const auto& keys : {upstream_keys(list), further_keys(list)}) {

@@ -15,10 +15,10 @@ std::string reference_markdown();
 std::string json_schema();
 
 /// A table of an upstream list: upstream key, canonical path, upstream's default, status, note.
-std::string upstream_table(Upstream list);
+std::string upstream_table(std::string_view list);
 /// The keys of an upstream list as a JSON list of objects: upstream_key, canonical_path, default,
 /// status, note, deprecated.
-std::string upstream_json(Upstream list);
+std::string upstream_json(std::string_view list);
 /// All upstream lists as Markdown tables, for the reference page.
 std::string upstream_markdown();
 

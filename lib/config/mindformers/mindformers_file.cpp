@@ -395,7 +395,7 @@ class Carrier {
     const YamlNode& value = tree().node(entry.value);
     if (asks_nothing(row, value)) return;
     const std::string instead(row.instead);
-    if (row.answer == ForeignKey::Answer::idle) return file_.ignore(path, instead, entry.key_span);
+    if (row.answer == "idle") return file_.ignore(path, instead, entry.key_span);
     std::string help = help_of(row);
     const auto plain = split_words(row.plain);
     if (!plain.empty()) help += "; the value " + plain.front() + " is accepted";
@@ -432,7 +432,7 @@ class Carrier {
       if (tree().node(map).kind != Kind::map) continue;
       for (const YamlEntry& entry : std::vector<YamlEntry>(tree().node(map).entries)) {
         const ForeignKey* row = find_foreign(section, entry.key);
-        if (row == nullptr || row->answer == ForeignKey::Answer::not_built) continue;
+        if (row == nullptr || row->answer == "not_built") continue;
         const std::string path = (*section == '\0' ? "" : "model.") + entry.key;
         answer(*row, path, entry);
         edit_.remove(path);

@@ -284,9 +284,8 @@ class KeyGuess {
   bool of_runner() {
     const ForeignKey* foreign = find_foreign(unknown_.section, entry_.key);
     if (foreign == nullptr) return false;
-    return say(foreign->answer == ForeignKey::Answer::idle
-                   ? formatted("remove it: {}", foreign->instead)
-                   : help_of(*foreign));
+    return say(foreign->answer == "idle" ? formatted("remove it: {}", foreign->instead)
+                                         : help_of(*foreign));
   }
 
   /// All paths of values, without sections, in the order of the schema.

@@ -72,12 +72,13 @@ std::optional<Problem> problem_of_ramp(const TrainConfig& train) {
   return std::nullopt;
 }
 
-std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit, BatchesDone done) {
+std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit,
+                                 std::int64_t steps_done, std::int64_t samples_done) {
   const auto running = [&](std::int64_t batch) {
     return train.decrease_batch_size_if_needed && batch >= unit ? batch / unit * unit : batch;
   };
   const std::int64_t full = running(train.global_batch_size);
-  std::vector<RampPart> parts{{done.steps, done.samples, train.global_batch_size}};
+  std::vector<RampPart> parts{{steps_done, samples_done, train.global_batch_size}};
   const bool ramps = train.rampup_batch_size && !problem_of_ramp(train);
   if (!ramps) {
     parts.front().batch = full;

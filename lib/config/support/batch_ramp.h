@@ -18,19 +18,14 @@ struct RampPart {
   friend bool operator==(const RampPart&, const RampPart&) = default;
 };
 
-/// The steps and samples that a run has completed when its batches are computed.
-struct BatchesDone {
-  std::int64_t steps = 0;
-  std::int64_t samples = 0;
-};
-
-/// The parts after `done`, in order; the last part has no end and the full batch. As Megatron-LM's
-/// --rampup-batch-size: a step after c samples has the batch start + increment * floor(c / (samples
-/// / n)) with n = (global_batch_size - start) / increment; from `samples` on, the batch is full.
-/// decrease_batch_size_if_needed rounds each batch down to a multiple of `unit`, micro_batch_size x
-/// data_parallel. Without a ramp, or for an invalid one, a single part.
+/// The parts after the steps and samples that are done, in order; the last part has no end and the
+/// full batch. As Megatron-LM's --rampup-batch-size: a step after c samples has the batch start +
+/// increment * floor(c / (samples / n)) with n = (global_batch_size - start) / increment; from
+/// `samples` on, the batch is full. decrease_batch_size_if_needed rounds each batch down to a
+/// multiple of `unit`, micro_batch_size x data_parallel. Without a ramp, or for an invalid one, a
+/// single part.
 std::vector<RampPart> batch_ramp(const TrainConfig& train, std::int64_t unit,
-                                 BatchesDone done = {});
+                                 std::int64_t steps_done = 0, std::int64_t samples_done = 0);
 
 /// The largest number of increments in a ramp.
 inline constexpr std::int64_t max_increments = 256;

@@ -19,9 +19,10 @@ namespace {
 void add_foreign(std::string_view section, std::string_view row, std::vector<ForeignKey>& all) {
   std::string_view keys = take_until(row, " ; ");
   const std::string_view word = take_until(keys, " ");
-  const auto answer = word == "idle"      ? ForeignKey::Answer::idle
-                      : word == "changes" ? ForeignKey::Answer::changes
-                                          : ForeignKey::Answer::not_built;
+  using Answer = ForeignKey::Answer;
+  const Answer answer = word == "idle"      ? Answer("idle")
+                        : word == "changes" ? Answer("changes")
+                                            : Answer("not_built");
   while (!keys.empty()) {
     std::string_view plain = take_until(keys, " ");
     const std::string_view key = take_until(plain, "=");

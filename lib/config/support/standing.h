@@ -45,15 +45,13 @@ void check_effect(const Config& config, const SourceMap& sources, Diagnostics& d
 // counterpart in our schema. They are recognised so that errors and warnings can explain them.
 
 struct ForeignKey {
-  enum class Answer {
-    not_built,  // values other than the plain ones ask for a feature that is not built
-    changes,    // values other than the plain ones would change model, data, optimizer, schedule or
-                // start: an error
-    idle,       // has no effect here: ignored with a warning in a MindFormers file
-  };
+  /// not_built: values other than the plain ones ask for a feature that is not built; changes: they
+  /// would change model, data, optimizer, schedule or start, an error; idle: the key has no effect
+  /// here, and is ignored with a warning in a MindFormers file.
+  using Answer = OneOf<"not_built|changes|idle">;
   std::string_view section;  // our section, or one of a MindFormers file; "" for the top level
   std::string_view key;
-  Answer answer = Answer::not_built;
+  Answer answer;
   std::string_view plain;    // values that ask for nothing, separated by "|"
   std::string_view instead;  // the alternative: keys of ours, or "use ..."; may be empty. idle: the
                              // reason why the key has no effect

@@ -428,9 +428,7 @@ std::string canonical_section(const std::string& written) {
 
 /// Whether the key belongs to the runner of a MindFormers file. Reading a whole such file has
 /// already removed these keys.
-bool is_of_runner(const ForeignKey& foreign) {
-  return foreign.answer != ForeignKey::Answer::not_built;
-}
+bool is_of_runner(const ForeignKey& foreign) { return foreign.answer != "not_built"; }
 
 class Rewriter {
  public:

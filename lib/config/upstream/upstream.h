@@ -22,8 +22,6 @@ bool same_value(const YamlTree& tree, const std::string& path, int first, int se
 /// A node as flow YAML, shortened for messages.
 std::string flow_text(const YamlTree& tree, int node);
 
-enum class Upstream { mindspore, mindformers, megatron };
-
 /// How an upstream value is converted to ours.
 enum class Conversion {
   same,          // unchanged; null is ignored if upstream's default is null
@@ -50,10 +48,11 @@ struct UpstreamKey {
   bool deprecated() const { return !replacement.empty(); }
 };
 
-std::span<const UpstreamKey> upstream_keys(Upstream list);
+/// The rows of a list: mindspore, mindformers or megatron.
+std::span<const UpstreamKey> upstream_keys(std::string_view list);
 /// Keys of the same project that the upstream list lacks: of Megatron's other configs
 /// (TransformerConfig, DistributedDataParallelConfig) and of later MindFormers.
-std::span<const UpstreamKey> further_keys(Upstream list);
+std::span<const UpstreamKey> further_keys(std::string_view list);
 /// Every row of every list.
 const std::vector<UpstreamKey>& all_upstream_keys();
 /// The sections of a MindFormers file, each with our section that accepts its keys.

@@ -36,35 +36,21 @@ UpstreamKey upstream_row(std::string_view text) {
   return row;
 }
 
-std::span<const UpstreamKey> rows_in(std::string_view list) {
-  const std::vector<UpstreamKey>& all = all_upstream_keys();
-  const auto first = std::ranges::find(all, list, &UpstreamKey::list);
-  return {first, std::ranges::find_if(first, all.end(),
-                                      [&](const UpstreamKey& row) { return row.list != list; })};
-}
-
 }  // namespace
 
 std::span<const std::pair<std::string_view, std::string_view>> upstream_sections() {
   return sections;
 }
 
-std::span<const UpstreamKey> upstream_keys(Upstream list) {
-  switch (list) {
-    case Upstream::mindspore: return rows_in("mindspore");
-    case Upstream::mindformers: return rows_in("mindformers");
-    case Upstream::megatron: break;
-  }
-  return rows_in("megatron");
+std::span<const UpstreamKey> upstream_keys(std::string_view list) {
+  const std::vector<UpstreamKey>& all = all_upstream_keys();
+  const auto first = std::ranges::find(all, list, &UpstreamKey::list);
+  return {first, std::ranges::find_if(first, all.end(),
+                                      [&](const UpstreamKey& row) { return row.list != list; })};
 }
 
-std::span<const UpstreamKey> further_keys(Upstream list) {
-  switch (list) {
-    case Upstream::mindspore: break;
-    case Upstream::mindformers: return rows_in("further_mindformers");
-    case Upstream::megatron: return rows_in("further_megatron");
-  }
-  return {};
+std::span<const UpstreamKey> further_keys(std::string_view list) {
+  return upstream_keys(formatted("further_{}", list));
 }
 
 const std::vector<UpstreamKey>& all_upstream_keys() {

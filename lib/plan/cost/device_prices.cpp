@@ -587,8 +587,8 @@ DeviceTime run_estimate(const Plan& plan, const Machine& machine,
   time.software = machine.software.name;
   const ProductFigures* products = products_of(machine.device, plan.compute);
   const bool guessed = products != nullptr && products->guessed;
-  const Trust trust = guessed ? Trust::data_sheet : machine.device.trust;
-  time.trust = name_of(trust);
+  const Trust trust = guessed ? "data sheet" : machine.device.trust;
+  time.trust = word_of(trust);
   time.expected_error = expected_error(trust);
   const double best = between > 0 ? best_interval(seconds, stall, between) : 0;
   time.best_checkpoint_steps = best;

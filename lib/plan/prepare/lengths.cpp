@@ -37,7 +37,7 @@ class Lengths {
     windows_ = windows;
     settle_batch(site);
     ramp_ = resolve_batch(config_.train, resolve_mesh(config_.parallel, site.world_size),
-                          {done_.steps, done_.samples})
+                          done_.steps, done_.samples)
                 .ramp;
     RunLength length{.tokens = config_.train.tokens, .epochs = config_.train.epochs, .pace = {}};
     settle_tokens();

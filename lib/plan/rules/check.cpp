@@ -158,7 +158,7 @@ Facts::Facts(const Config& all, const Site& around) : config(all), site(around) 
   chunks = resolve_chunks(all.parallel, mode);
   TrainConfig train = all.train;  // resolve_batch divides by micro_batch_num
   if (train.micro_batch_num && *train.micro_batch_num < 1) train.micro_batch_num.reset();
-  batch = resolve_batch(train, mesh, {around.done.steps, around.done.samples});
+  batch = resolve_batch(train, mesh, around.done.steps, around.done.samples);
   model = with_groups(model_shape(all.model, all.moe),
                       product_of({std::max<std::int64_t>(1, batch.micro_batch_size),
                                   std::max<std::int64_t>(1, all.model.seq_length)}));

@@ -59,7 +59,7 @@ std::string why_not_cudnn(const Facts& facts) {
   if (facts.operators.any_attention(SplitBy::tokens) || !alike_in_all_blocks(facts.operators)) {
     return "operator_splits split attention otherwise than by heads";
   }
-  const std::int64_t bytes = attention_parts(extents).bytes;
+  const std::int64_t bytes = attention_bytes(attention_part(extents));
   if (bytes > max_attention_bytes) {
     return formatted("it would need {} MiB besides its operands, more than {}", bytes >> 20,
                      max_attention_bytes >> 20);

@@ -117,7 +117,8 @@ std::int64_t common_part(const TrainConfig& train) {
 
 }  // namespace
 
-BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh, BatchesDone done) {
+BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh, std::int64_t steps_done,
+                         std::int64_t samples_done) {
   const std::int64_t local = std::max<std::int64_t>(1, train.global_batch_size / mesh.dp);
   BatchSizes sizes;
   if (train.micro_batch_size) {
@@ -129,7 +130,7 @@ BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh, BatchesDone
   }
   sizes.micro_batch_size = std::max<std::int64_t>(1, sizes.micro_batch_size);
   sizes.microbatches = std::max<std::int64_t>(1, local / sizes.micro_batch_size);
-  sizes.ramp = batch_ramp(train, sizes.unit(mesh), done);
+  sizes.ramp = batch_ramp(train, sizes.unit(mesh), steps_done, samples_done);
   return sizes;
 }
 

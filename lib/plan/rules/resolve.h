@@ -42,9 +42,10 @@ struct BatchSizes {
   std::int64_t unit(const Mesh& mesh) const { return micro_batch_size * mesh.dp; }
 };
 /// Sizes that are not given: one micro-batch per rank, or with pipeline stages micro-batches of one
-/// sequence. With a ramp, the size of a micro-batch must divide all its batches. `done`: the
-/// progress of a resumed run, from which its ramp continues.
-BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh, BatchesDone done = {});
+/// sequence. With a ramp, the size of a micro-batch must divide all its batches. A resumed
+/// run has done some steps and samples, from which its ramp continues.
+BatchSizes resolve_batch(const TrainConfig& train, const Mesh& mesh, std::int64_t steps_done = 0,
+                         std::int64_t samples_done = 0);
 
 /// The dtype in which gradients are accumulated: optimizer.main_grads_dtype.
 DType type_of_gradients(const OptimizerConfig& optimizer);

@@ -22,7 +22,7 @@ void chosen_attention_backward(const OpContext& context, const AttentionArgs& ar
 
 const CudaAttention attention_part_of_module{
     .version = []() -> std::int64_t { refuse(); },
-    .prepare = [](const AttentionExtents&, const AttentionParts&, DType) { refuse(); },
+    .prepare = [](const AttentionExtents&, const AttentionExtents&, DType) { refuse(); },
     .check = [](const AttentionExtents&, DType, const std::string&) -> std::int64_t { refuse(); }};
 
 }  // namespace trainctl::cuda

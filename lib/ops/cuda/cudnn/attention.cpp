@@ -202,7 +202,7 @@ struct Ready {
   int device = 0;
   AttentionExtents extents;
   DType dtype = DType::bf16;
-  AttentionParts parts;
+  AttentionExtents part;  // of the backward pass
   CudnnPlan forward, backward;
 };
 
@@ -219,11 +219,12 @@ Kept& kept() {
   return *all;
 }
 
-CudnnAttention graph_extents(const AttentionExtents& all, const AttentionPart& part, DType dtype) {
+CudnnAttention graph_extents(const AttentionExtents& all, const AttentionExtents& part,
+                             DType dtype) {
   return {.type = dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF,
           .sequences = part.sequences,
           .length = all.length,
-          .heads = extents_of(all, part).heads,
+          .heads = part.heads,
           .kv_heads = part.kv_heads,
           .row_heads = all.heads,
           .row_kv_heads = all.kv_heads,
@@ -238,13 +239,12 @@ std::int64_t local_bytes(const AttentionExtents& part) {
 
 /// The larger of the bytes that the two passes need.
 std::int64_t needed_bytes(const Ready& ready) {
-  const AttentionExtents part = extents_of(ready.extents, ready.parts.backward);
   return std::max(ready.forward.workspace_bytes,
-                  local_bytes(part) + ready.backward.workspace_bytes);
+                  local_bytes(ready.part) + ready.backward.workspace_bytes);
 }
 
-/// Throws if the plans need more memory than `parts` provides.
-Ready make_ready(const AttentionExtents& extents, const AttentionParts& parts, DType dtype,
+/// Throws if the plans need more memory than attention_bytes(part).
+Ready make_ready(const AttentionExtents& extents, const AttentionExtents& part, DType dtype,
                  const Descriptor& device) {
   require(dtype != DType::f32, ExitCode::unavailable, "cuDNN has no attention in fp32");
   require(static_cast<std::int64_t>(cudnn().version()) >= min_version, ExitCode::unavailable,
@@ -252,15 +252,14 @@ Ready make_ready(const AttentionExtents& extents, const AttentionParts& parts, D
   Ready made;
   made.extents = extents;
   made.dtype = dtype;
-  made.parts = parts;
-  made.forward =
-      make_plan(forward_graph(graph_extents(extents, parts.forward, dtype)), device, true);
-  made.backward = make_plan(backward_graph(graph_extents(extents, parts.backward, dtype)), device,
-                            extents.ordered);
+  made.part = part;
+  made.forward = make_plan(forward_graph(graph_extents(extents, extents, dtype)), device, true);
+  made.backward =
+      make_plan(backward_graph(graph_extents(extents, part, dtype)), device, extents.ordered);
   const std::int64_t needed = needed_bytes(made);
-  require(needed <= parts.bytes, ExitCode::unavailable,
+  require(needed <= attention_bytes(part), ExitCode::unavailable,
           "cuDNN's attention needs " + std::to_string(needed) + " bytes and was planned with " +
-              std::to_string(parts.bytes));
+              std::to_string(attention_bytes(part)));
   return made;
 }
 
@@ -270,27 +269,26 @@ const Ready* find_ready(int device, AttentionExtents extents, std::int64_t bytes
   extents.ordered = is_ordered(bytes);
   for (const auto& one : kept().ready) {
     const bool same = one->device == device && one->extents == extents && one->dtype == dtype;
-    if (same && one->parts.bytes == bytes) return one.get();
+    if (same && attention_bytes(one->part) == bytes) return one.get();
   }
   return nullptr;
 }
 
 std::int64_t cudnn_version() { return static_cast<std::int64_t>(cudnn().version()); }
 
-void prepare(const AttentionExtents& extents, const AttentionParts& parts, DType dtype) {
+void prepare(const AttentionExtents& extents, const AttentionExtents& part, DType dtype) {
   const std::lock_guard lock(kept().mutex);
   const int device = current_cuda_device();
-  if (find_ready(device, extents, parts.bytes, dtype) != nullptr) return;
+  if (find_ready(device, extents, attention_bytes(part), dtype) != nullptr) return;
   cudnnHandle_t& handle = kept().handles[device];
   if (handle == nullptr) check_cudnn(cudnn().create(&handle), "cudnnCreate");
-  Ready made = make_ready(extents, parts, dtype, device_properties(""));
+  Ready made = make_ready(extents, part, dtype, device_properties(""));
   made.device = device;
   kept().ready.push_back(std::make_unique<const Ready>(std::move(made)));
 }
 
 std::int64_t check(const AttentionExtents& extents, DType dtype, const std::string& json) {
-  return needed_bytes(
-      make_ready(extents, attention_parts(extents), dtype, device_properties(json)));
+  return needed_bytes(make_ready(extents, attention_part(extents), dtype, device_properties(json)));
 }
 
 /// The bytes for cuDNN in the context's scratch; only plans that chose cuDNN reserve these.
@@ -346,17 +344,16 @@ void execute(cudnnHandle_t handle, const CudnnPlan& plan, std::span<const Bindin
 
 /// Calls run(handle, place) for each part of the call, on its stream.
 template <class Run>
-void each_part(const OpContext& context, const Ready& ready, const AttentionPart& one,
+void each_part(const OpContext& context, const Ready& ready, const AttentionExtents& one,
                const Run& run) {
   const AttentionExtents& all = ready.extents;
-  const std::int64_t heads = extents_of(all, one).heads;
   const cudnnHandle_t handle = kept().handles.at(ready.device);
   auto* stream = static_cast<cudaStream_t>(context.stream->native());
   check_cudnn(cudnn().set_stream(handle, stream), "cudnnSetStream");
   for (std::int64_t sequence = 0; sequence < all.sequences; sequence += one.sequences) {
     const std::int64_t token = sequence * all.length;
-    for (std::int64_t part = 0; part * heads < all.heads; ++part) {
-      const std::int64_t head = part * heads;
+    for (std::int64_t part = 0; part * one.heads < all.heads; ++part) {
+      const std::int64_t head = part * one.heads;
       run(handle, Place{(token * all.heads + head) * all.head_dim,
                         (token * all.kv_heads + part * one.kv_heads) * all.head_dim,
                         (sequence * all.heads + head) * all.length,
@@ -370,7 +367,7 @@ float one = 1;
 
 void forward(const OpContext& context, const AttentionArgs& args, const Ready& ready) {
   float scale = args.shape.scale;
-  each_part(context, ready, ready.parts.forward, [&](cudnnHandle_t handle, const Place& place) {
+  each_part(context, ready, ready.extents, [&](cudnnHandle_t handle, const Place& place) {
     execute(handle, ready.forward,
             std::array<Binding, 7>{{{id_q, at(args.q, place.queries)},
                                     {id_k, at(args.k, place.keys)},
@@ -385,11 +382,10 @@ void forward(const OpContext& context, const AttentionArgs& args, const Ready& r
 
 void backward(const OpContext& context, const AttentionArgs& args, const Ready& ready) {
   float scale = args.shape.scale;
-  const AttentionExtents part = extents_of(ready.extents, ready.parts.backward);
-  const std::int64_t means = attention_mean_bytes(part);
-  const std::int64_t sums = attention_sum_bytes(part);
+  const std::int64_t means = attention_mean_bytes(ready.part);
+  const std::int64_t sums = attention_sum_bytes(ready.part);
   auto* stream = static_cast<cudaStream_t>(context.stream->native());
-  each_part(context, ready, ready.parts.backward, [&](cudnnHandle_t handle, const Place& place) {
+  each_part(context, ready, ready.part, [&](cudnnHandle_t handle, const Place& place) {
     std::byte* const sum = place.scratch + means;
     if (sums > 0) CUDA_CHECK(cudaMemsetAsync(sum, 0, static_cast<std::size_t>(sums), stream));
     const std::array<Binding, max_bindings> given{{{id_q, at(args.q, place.queries)},
