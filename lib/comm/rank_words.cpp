@@ -36,17 +36,16 @@ Speaker this_rank() {
 
 bool is_under_launch() { return std::getenv("TRAINCTL_LAUNCH") != nullptr; }
 
-int tell_launch(RankWord word, int code, std::int64_t step) noexcept {
+int tell_launch(std::string_view word, int code, std::int64_t step) noexcept {
   static const Speaker speaker = this_rank();
-  const bool of_the_run = word > RankWord::failed;
+  const bool of_the_run = word != "start" && word != "failed";
   if (!speaker.speaks || (of_the_run && speaker.rank != 0)) return code;
   SignalLine line;
-  line << std::string_view(&rank_word_mark, 1) << "{\"is\":\""
-       << rank_word_texts[static_cast<std::size_t>(word)]
+  line << std::string_view(&rank_word_mark, 1) << "{\"is\":\"" << word
        << "\",\"rank\":" << std::int64_t{speaker.rank} << ",\"host\":\""
        << std::string_view(speaker.host.data(), speaker.host_length)
        << "\",\"process\":" << std::int64_t{getpid()};
-  if (word != RankWord::start) line << ",\"code\":" << std::int64_t{code};
+  if (word != "start") line << ",\"code\":" << std::int64_t{code};
   if (of_the_run) line << ",\"step\":" << step;
   line << "}\n";
   line.write_to(STDOUT_FILENO);
