@@ -185,8 +185,8 @@ std::string manifest_text(const Manifest& manifest) {
          "\n";
 }
 
-std::string pieces_text(const RankPieces& pieces) {
-  return json_text(Json{{"file", to_json(pieces.file)}, {"tensors", list_of(pieces.tensors)}},
+std::string pieces_text(const SavedFile& file, const std::vector<SavedTensor>& tensors) {
+  return json_text(Json{{"file", to_json(file)}, {"tensors", list_of(tensors)}},
                    JsonText::Style::compact);
 }
 

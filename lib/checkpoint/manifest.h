@@ -134,12 +134,9 @@ std::int64_t session_of(const std::filesystem::path& directory);
 /// The text of directory/manifest.json. Throws Error{missing_input | io}.
 std::string read_manifest_text(const std::filesystem::path& directory);
 
-/// The pieces of one rank, as sent to the rank that writes the manifest.
-struct RankPieces {
-  SavedFile file;
-  std::vector<SavedTensor> tensors;  // each with the pieces of this rank, whose `file` is 0
-};
-std::string pieces_text(const RankPieces& pieces);
+/// The pieces of one rank in its file, as sent to the rank that writes the manifest. `tensors`:
+/// each with the pieces of this rank, whose `file` is 0.
+std::string pieces_text(const SavedFile& file, const std::vector<SavedTensor>& tensors);
 /// Adds the pieces in a text of pieces_text(). Throws Error{internal} for any other text.
 void add_pieces(Manifest& manifest, const std::string& text);
 

@@ -123,11 +123,11 @@ std::string piece_name(const std::string& value, const std::string& name, const 
   return value + "/" + name + box.to_string();
 }
 
-RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t rank,
-                           std::vector<Region> regions, Bytes staged) {
-  RankPieces pieces;
-  pieces.file.name = rank_file_name(rank);
-  File file = File::create(directory / pieces.file.name);
+std::string write_rank_file(const std::filesystem::path& directory, std::int64_t rank,
+                            std::vector<Region> regions, Bytes staged) {
+  const std::string name = rank_file_name(rank);
+  std::vector<SavedTensor> tensors;
+  File file = File::create(directory / name);
   const std::string header = header_of(regions);
   const auto length = static_cast<std::uint64_t>(header.size());
   file.write({reinterpret_cast<const char*>(&length), sizeof length});
@@ -143,17 +143,16 @@ RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t 
                         static_cast<std::size_t>(region.memory.bytes()));
       write_blocks(file, bytes, [&](Bytes block) { region.hashes.push_back(hash_bytes(block)); });
     }
-    pieces.tensors.push_back({region.name,
-                              region.value,
-                              region.shape,
-                              {{0, offset, region.box, std::move(region.hashes)}},
-                              region.memory.dtype,
-                              region.optimizer});
+    tensors.push_back({region.name,
+                       region.value,
+                       region.shape,
+                       {{0, offset, region.box, std::move(region.hashes)}},
+                       region.memory.dtype,
+                       region.optimizer});
     offset += region.memory.bytes();
   }
-  pieces.file.bytes = offset;
   file.sync();
-  return pieces;
+  return pieces_text({name, offset}, tensors);
 }
 
 namespace {

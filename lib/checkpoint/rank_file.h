@@ -56,9 +56,9 @@ std::string piece_name(const std::string& value, const std::string& name, const 
 /// brings it to stable storage. `staged`: the memory of all regions in their order, aligned to
 /// File::direct_alignment, which is written without the system's file cache, in a third of the
 /// processor time. If empty, each region is written from its own memory. Throws Error{io}; a part
-/// of the file may then exist.
-RankPieces write_rank_file(const std::filesystem::path& directory, std::int64_t rank,
-                           std::vector<Region> regions, std::span<const std::byte> staged);
+/// of the file may then exist. Returns pieces_text() of the file.
+std::string write_rank_file(const std::filesystem::path& directory, std::int64_t rank,
+                            std::vector<Region> regions, std::span<const std::byte> staged);
 
 // Reads pieces of a checkpoint block by block and checks the hash of each block.
 

@@ -71,7 +71,7 @@ struct Saver::Flight {
   std::vector<Region> regions;
   std::span<const std::byte> staged;  // if empty, regions are written from their own memory
   std::atomic<bool> ended{false};
-  RankPieces pieces;    // once it has ended, unless it failed
+  std::string pieces;   // once it has ended, unless it failed
   std::string failure;  // once it has ended
   double processor_seconds = 0;
   std::thread thread;
@@ -224,7 +224,7 @@ void Saver::end_flight() {
   for (const double state : progress_) good = good && state == written_state;
   if (!flight_->failure.empty()) log_error("checkpoint: " + flight_->failure);
   const std::vector<std::string> pieces =
-      gather_bytes(input_.everyone, good ? pieces_text(flight_->pieces) : "", 0);
+      gather_bytes(input_.everyone, good ? flight_->pieces : "", 0);
   while_others_wait(input_.everyone, "checkpoint", first, [&] {
     good = good && try_to_publish(pieces);
     std::error_code failure;
