@@ -40,6 +40,13 @@ std::vector<std::uint64_t> gather_values(Group& group, std::uint64_t value) {
   return {gathered.begin(), gathered.end()};
 }
 
+std::vector<double> gather_values(Group& group, std::span<double> mine) {
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(group.size()));
+  Stream stream(DeviceKind::cpu, "values", Stream::Mode::run_inline);
+  gather_values(group, mine, all, stream);
+  return all;
+}
+
 void gather_values(Group& group, std::span<double> mine, std::span<double> all, Stream& stream) {
   group.all_gather(host_tensor(mine.data(), std::ssize(mine)),
                    host_tensor(all.data(), std::ssize(all)), stream);

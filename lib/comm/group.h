@@ -67,6 +67,8 @@ class Group {
 /// Gathers small host values synchronously: every member gets the values of all, in rank order.
 std::vector<double> gather_values(Group& group, double value);
 std::vector<std::uint64_t> gather_values(Group& group, std::uint64_t value);
+/// Several values of every member, the same number of each, member by member in rank order.
+std::vector<double> gather_values(Group& group, std::span<double> mine);
 /// Gathers without allocating, on an inline stream of the caller: `all` = `mine` of every member,
 /// in rank order.
 void gather_values(Group& group, std::span<double> mine, std::span<double> all, Stream& stream);

@@ -284,14 +284,11 @@ class HostCopies {
   void wait(const Action& row, Stream& compute);
 
  private:
-  struct Copy {
-    Tensor to, from;  // [bytes] u8
-  };
-  struct Moved {  // the copies of one unit in one view
-    std::vector<Copy> out, back;
+  struct Moved {  // the copies of one unit in one view, of [bytes] u8
+    std::vector<Move> out, back;
     Event left, came;
   };
-  static void add_copy(std::vector<Copy>& copies, const Tensor& to, const Tensor& from,
+  static void add_copy(std::vector<Move>& copies, const Tensor& to, const Tensor& from,
                        std::int64_t bytes);
   Moved& moved(const Action& row);
 
@@ -339,7 +336,7 @@ void HostCopies::place(int view) {
 }
 
 /// Merges the copy with the previous one if they adjoin in both places. `bytes` includes padding.
-void HostCopies::add_copy(std::vector<Copy>& copies, const Tensor& to, const Tensor& from,
+void HostCopies::add_copy(std::vector<Move>& copies, const Tensor& to, const Tensor& from,
                           std::int64_t bytes) {
   const bool joins = !copies.empty() && end_of(copies.back().to) == to.data &&
                      end_of(copies.back().from) == from.data;
@@ -362,7 +359,7 @@ void HostCopies::start(const Action& row, const Stream& compute) {
   Moved& unit = moved(row);
   const bool out = row.kind == ActionKind::offload;
   queue_->wait(compute.record());
-  for (const Copy& copy : out ? unit.out : unit.back) queue_->copy(copy.to, copy.from);
+  for (const Move& copy : out ? unit.out : unit.back) queue_->copy(copy.to, copy.from);
   (out ? unit.left : unit.came) = queue_->record();
 }
 

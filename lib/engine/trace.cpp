@@ -198,10 +198,7 @@ MeasuredStep measure_last_step(const TraceSource& source) {
   const RankStep mine = measure_rank(trace.rows(), trace.step(trace.completed_steps()), offset);
   std::array<double, rank_step_values> values{mine.begin, mine.forward_backward_end, mine.end,
                                               mine.busy, mine.exposed};
-  const auto ranks = static_cast<std::size_t>(source.everyone.size());
-  std::vector<double> all(ranks * rank_step_values);
-  Stream stream(DeviceKind::cpu, "trace", Stream::Mode::run_inline);
-  gather_values(source.everyone, values, all, stream);
+  const std::vector<double> all = gather_values(source.everyone, values);
   double begin = all[0];
   double middle = all[1];
   double end = all[2];
@@ -216,7 +213,7 @@ MeasuredStep measure_last_step(const TraceSource& source) {
   }
   measured.forward_backward_seconds = middle - begin;
   measured.optimizer_seconds = end - middle;
-  const double time = (middle - begin) * static_cast<double>(ranks);
+  const double time = (middle - begin) * source.everyone.size();
   measured.bubble_fraction = time > 0 ? std::max(0.0, 1 - worked / time) : 0;
   return measured;
 }
@@ -291,9 +288,7 @@ void TimerSums::add(const Trace& trace) {
 std::vector<TimerRange> TimerSums::take(Group& everyone) {
   assert(steps_ > 0);
   for (double& sum : sums_) sum /= static_cast<double>(steps_);
-  std::vector<double> all(sums_.size() * static_cast<std::size_t>(everyone.size()));
-  Stream stream(DeviceKind::cpu, "timers", Stream::Mode::run_inline);
-  gather_values(everyone, sums_, all, stream);
+  const std::vector<double> all = gather_values(everyone, sums_);
   std::vector<TimerRange> ranges;
   for (std::size_t i = 0; i < sums_.size(); ++i) {
     if (level_of(static_cast<Timer>(i)) > level_) continue;
@@ -581,9 +576,7 @@ class Posts {
       if (is_send(rows[i])) mine.push_back(posted_at(plan_, rows, records, i) + offset);
     }
     mine.resize(max_);
-    times_.resize(max_ * static_cast<std::size_t>(source.everyone.size()));
-    Stream stream(DeviceKind::cpu, "ledger", Stream::Mode::run_inline);
-    if (max_ > 0) gather_values(source.everyone, mine, times_, stream);
+    if (max_ > 0) times_ = gather_values(source.everyone, mine);
   }
 
   /// When the message that `row` of `rank` receives was posted by its sender, in rank 0's clock.
@@ -686,10 +679,8 @@ MeasuredLedgers measure_ledgers(const TraceSource& source) {
   const double offset = clock_offset(source);
   split_waits(source, measured.step, offset, mine);
   measured.seconds = gather_values(source.everyone, trace.seconds_of(measured.step));
-  std::vector<double> all(ledger_entries.size() * measured.seconds.size());
-  Stream stream(DeviceKind::cpu, "ledger", Stream::Mode::run_inline);
   std::vector<double> values = values_of(mine);
-  gather_values(source.everyone, values, all, stream);
+  const std::vector<double> all = gather_values(source.everyone, values);
   measured.by_rank.resize(measured.seconds.size());
   std::size_t next = 0;
   for (Ledger& ledger : measured.by_rank) {

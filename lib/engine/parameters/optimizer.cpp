@@ -345,20 +345,14 @@ namespace {
 /// A number for random bits that are independent of those that rounded the step's update.
 constexpr std::uint64_t scale_number = 0x7363616C65;
 
-std::vector<SlabRow> score_rows(const QkClip::Input& input) {
-  if (!input.optimizer.qk_clip_threshold) return {};
-  return {{"scores", Shape{input.plan.model.layers, input.plan.model.heads}, DType::i32}};
-}
-
-/// Two factors for each head of keys; every layer has room for model.heads such pairs.
-std::vector<SlabRow> factor_rows(const QkClip::Input& input) {
-  if (!input.optimizer.qk_clip_threshold) return {};
-  return {{"factors", Shape{input.plan.model.layers, input.plan.model.heads, 2}, DType::f32}};
-}
-
-std::vector<SlabRow> host_rows(const QkClip::Input& input) {
-  std::vector<SlabRow> rows = score_rows(input);
-  for (const SlabRow& row : factor_rows(input)) rows.push_back(row);
+/// "scores" and "factors", or those of them that are asked for; none without a threshold. Factors
+/// are two for each head of keys; every layer has room for model.heads such pairs.
+std::vector<SlabRow> clip_rows(const OptimizerConfig& optimizer, const ModelShape& model,
+                               bool scores, bool factors) {
+  std::vector<SlabRow> rows;
+  if (!optimizer.qk_clip_threshold) return rows;
+  if (scores) rows.push_back({"scores", Shape{model.layers, model.heads}, DType::i32});
+  if (factors) rows.push_back({"factors", Shape{model.layers, model.heads, 2}, DType::f32});
   return rows;
 }
 
@@ -368,31 +362,29 @@ std::int64_t place_of_factor(const ModelShape& model, std::int64_t layer, std::i
 
 }  // namespace
 
-QkClip::QkClip(const Input& input)
-    : optimizer_(&input.optimizer),
-      plan_(&input.plan),
-      everyone_(&input.everyone),
-      rank_(input.rank),
-      keys_(input.plan.device, score_rows(input)),
-      factors_(input.plan.device, factor_rows(input)),
-      on_host_(Slab::on_host_for(input.plan.device, host_rows(input))) {
+QkClip::QkClip(const OptimizerConfig& optimizer, const Plan& plan, const ParamStore& store,
+               const StepState* state, Group& everyone, Stream& compute)
+    : optimizer_(optimizer),
+      plan_(plan),
+      everyone_(everyone),
+      rank_(everyone.rank()),
+      keys_(plan.device, clip_rows(optimizer, plan.model, true, false)),
+      factors_(plan.device, clip_rows(optimizer, plan.model, false, true)),
+      on_host_(Slab::on_host_for(plan.device, clip_rows(optimizer, plan.model, true, true))) {
   if (!on()) return;
-  for (const StagePlan& stage : input.plan.stages) {
-    layers_.push_back(scored_layers(input.plan, stage));
-  }
-  const std::int64_t sent = scores_of_rank(input.plan);
+  for (const StagePlan& stage : plan.stages) layers_.push_back(scored_layers(plan, stage));
+  const std::int64_t sent = scores_of_rank(plan);
   sent_.resize(static_cast<std::size_t>(sent));
-  received_.resize(static_cast<std::size_t>(sent * input.everyone.size()));
+  received_.resize(static_cast<std::size_t>(sent * everyone.size()));
   largest_.resize(static_cast<std::size_t>(scores().numel()));
-  std::vector<Update> scales = updates(input);
-  if (!scales.empty()) scales_.emplace(std::move(scales), &input.compute);
+  std::vector<Update> scales = updates(store, state);
+  if (!scales.empty()) scales_.emplace(std::move(scales), &compute);
 }
 
 /// One update for each contiguous range of a head's rows that this rank owns.
-std::vector<Update> QkClip::updates(const Input& input) const {
+std::vector<Update> QkClip::updates(const ParamStore& store, const StepState* state) const {
   std::vector<Update> scales;
-  const ModelShape& model = input.plan.model;
-  const ParamStore& store = input.store;
+  const ModelShape& model = plan_.model;
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
     const ParamSpec& spec = at(store.table(), i);
     const bool query = spec.kind == ParamKind::query;
@@ -403,7 +395,7 @@ std::vector<Update> QkClip::updates(const Input& input) const {
     const std::int64_t kv_heads = model.kind(layer).kv_heads;
     // Queries of heads that share keys lie one after another.
     const std::int64_t size = spec.global_shape.numel() / kv_heads;
-    for (const BoxRun& piece : pieces_in(spec, input.plan.mesh, input.rank, owned)) {
+    for (const BoxRun& piece : pieces_in(spec, plan_.mesh, rank_, owned)) {
       for (std::int64_t done = 0; done < piece.length;) {
         const std::int64_t place = piece.from + done;
         const std::int64_t kv_head = place / size;
@@ -414,9 +406,9 @@ std::vector<Update> QkClip::updates(const Input& input) const {
         Update scale{.rule = UpdateRule::scale,
                      .parameter = part,
                      .gradient = part,
-                     .rounding = rounding_of(spec, owned, input.plan.mesh, input.rank),
+                     .rounding = rounding_of(spec, owned, plan_.mesh, rank_),
                      .factor = factors + place_of_factor(model, layer, kv_head) + (query ? 0 : 1),
-                     .state = input.state};
+                     .state = state};
         scale.rounding.tensor ^= scale_number;
         scale.rounding.skip += begin;
         const Tensor rounded = store.rounded(i);
@@ -431,19 +423,19 @@ std::vector<Update> QkClip::updates(const Input& input) const {
 
 /// Shares the integer keys of all ranks and sets largest_ to the maximum of each head.
 void QkClip::share_scores(Stream& host) {
-  const std::int64_t heads = plan_->model.heads;
+  const std::int64_t heads = plan_.model.heads;
   const auto* own = on_host_.at("scores").as<std::int32_t>();
   std::int64_t row = 0;
-  for (const std::int64_t layer : at(layers_, plan_->mesh.coordinate(rank_, Axis::pp))) {
+  for (const std::int64_t layer : at(layers_, plan_.mesh.coordinate(rank_, Axis::pp))) {
     std::copy_n(own + layer * heads, heads, sent_.data() + row++ * heads);
   }
-  everyone_->all_gather(host_tensor(sent_.data(), std::ssize(sent_)),
-                        host_tensor(received_.data(), std::ssize(received_)), host);
+  everyone_.all_gather(host_tensor(sent_.data(), std::ssize(sent_)),
+                       host_tensor(received_.data(), std::ssize(received_)), host);
   host.synchronize();
   std::ranges::fill(largest_, number_of_key(0));
-  for (std::int64_t rank = 0; rank < everyone_->size(); ++rank) {
+  for (std::int64_t rank = 0; rank < everyone_.size(); ++rank) {
     const std::int32_t* keys = received_.data() + rank * std::ssize(sent_);
-    for (const std::int64_t layer : at(layers_, plan_->mesh.coordinate(rank, Axis::pp))) {
+    for (const std::int64_t layer : at(layers_, plan_.mesh.coordinate(rank, Axis::pp))) {
       for (std::int64_t head = 0; head < heads; ++head) {
         float& most = at(largest_, layer * heads + head);
         most = std::max(most, number_of_key(static_cast<std::uint32_t>(*keys++)));
@@ -458,13 +450,13 @@ struct QkClip::Factors {
 
 /// Scores that are not finite give factors of 1, since their step updates nothing.
 QkClip::Factors QkClip::factors_of(std::int64_t layer, std::int64_t kv_head) const {
-  const ModelShape& model = plan_->model;
+  const ModelShape& model = plan_.model;
   const std::int64_t group = model.heads / model.kind(layer).kv_heads;
   const auto first = largest_.begin() + layer * model.heads + kv_head * group;
   const double most = double{*std::max_element(first, first + group)};
-  const double threshold = *optimizer_->qk_clip_threshold;
+  const double threshold = *optimizer_.qk_clip_threshold;
   if (!std::isfinite(most) || most <= threshold) return {};
-  const double alpha = optimizer_->qk_clip_alpha;
+  const double alpha = optimizer_.qk_clip_alpha;
   return {static_cast<float>(std::pow(threshold / most, alpha)),
           static_cast<float>(std::pow(threshold / most, 1 - alpha))};
 }
@@ -473,11 +465,11 @@ void QkClip::step(const OpContext& context, Stream& host) {
   share_scores(host);
   auto* factors = on_host_.at("factors").as<float>();
   bool clips = false;
-  for (const std::int64_t layer : at(layers_, plan_->mesh.coordinate(rank_, Axis::pp))) {
-    for (std::int64_t head = 0; head < plan_->model.kind(layer).kv_heads; ++head) {
+  for (const std::int64_t layer : at(layers_, plan_.mesh.coordinate(rank_, Axis::pp))) {
+    for (std::int64_t head = 0; head < plan_.model.kind(layer).kv_heads; ++head) {
       const Factors one = factors_of(layer, head);
       clips = clips || one.query < 1 || one.key < 1;
-      float* place = factors + place_of_factor(plan_->model, layer, head);
+      float* place = factors + place_of_factor(plan_.model, layer, head);
       place[0] = one.query;
       place[1] = one.key;
     }

@@ -91,17 +91,10 @@ class MatrixUpdate {
 
 class QkClip {
  public:
-  /// The referenced objects must outlive the QkClip. Without a threshold nothing is allocated.
-  struct Input {
-    const OptimizerConfig& optimizer;
-    const Plan& plan;
-    const ParamStore& store;
-    const StepState* state;
-    Group& everyone;  // all ranks, on host memory
-    std::int64_t rank;
-    Stream& compute;
-  };
-  explicit QkClip(const Input& input);
+  /// `everyone`: all ranks, on host memory. All arguments must outlive the QkClip. Without a
+  /// threshold nothing is allocated.
+  QkClip(const OptimizerConfig& optimizer, const Plan& plan, const ParamStore& store,
+         const StepState* state, Group& everyone, Stream& compute);
 
   bool on() const { return keys_.contains("scores"); }
   /// Pass::largest_scores; empty without a threshold.
@@ -122,14 +115,14 @@ class QkClip {
  private:
   /// The factors for one head of keys and for the heads of queries that use it.
   struct Factors;
-  std::vector<Update> updates(const Input& input) const;
+  std::vector<Update> updates(const ParamStore& store, const StepState* state) const;
   void share_scores(Stream& host);
   Factors factors_of(std::int64_t layer, std::int64_t kv_head) const;
 
-  const OptimizerConfig* optimizer_;
-  const Plan* plan_;
-  Group* everyone_;
-  std::int64_t rank_;
+  const OptimizerConfig& optimizer_;
+  const Plan& plan_;
+  Group& everyone_;
+  const std::int64_t rank_;
   Slab keys_;     // "scores" [layers, heads] i32
   Slab factors_;  // "factors" [layers, heads of keys, 2] fp32, device memory
   Slab on_host_;  // copies of "scores" and "factors" on the host
