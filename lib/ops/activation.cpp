@@ -14,7 +14,7 @@ void check_form(std::string_view op, bool gated, const GateForm& form) {
 }  // namespace
 
 void activation_forward(const OpContext& context, const ActivationArgs& args) {
-  const std::string_view op = title_of(names_of(args.kind).of_forward(!args.up.empty()));
+  const std::string_view op = title_of(name_of(args.kind, !args.up.empty(), false));
   check(!args.x.empty() && is_float(args.x), op, "x must be fp32, bf16 or fp16", {{"x", args.x}});
   check(!args.y.empty() && same_kind(args.x, args.y), op, "y must be as x",
         {{"x", args.x}, {"y", args.y}});
@@ -25,7 +25,7 @@ void activation_forward(const OpContext& context, const ActivationArgs& args) {
 }
 
 void activation_backward(const OpContext& context, const ActivationArgs& args) {
-  const std::string_view op = names_of(args.kind).of_backward(!args.up.empty());
+  const std::string_view op = name_of(args.kind, !args.up.empty(), true);
   check(!args.x.empty() && is_float(args.x), op, "x must be fp32, bf16 or fp16", {{"x", args.x}});
   check(!args.dy.empty() && same_kind(args.x, args.dy) && !args.dx.empty() &&
             same_kind(args.x, args.dx),

@@ -37,26 +37,13 @@ void activation_backward(const OpContext& context, const ActivationArgs& args);
 // sigmoid and fma, and whether it computes GELU by the logistic function (one exponential, no
 // cancellation far below zero) or by tanh. A function has its value, a factor times its value, and
 // a factor times its slope, each in a fixed order of operations that keeps results bit-identical. A
-// new function is a struct and a case of with_activation.
-
-/// The names of an activation's operations in messages and benchmarks.
-struct ActivationNames {
-  std::string_view forward, backward, gated_forward, gated_backward;
-  constexpr std::string_view of_forward(bool gated) const {
-    return gated ? gated_forward : forward;
-  }
-  constexpr std::string_view of_backward(bool gated) const {
-    return gated ? gated_backward : backward;
-  }
-};
+// new function is a struct, a case of with_activation and a row of name_of.
 
 /// GELU, tanh form (Hendrycks and Gimpel 2016): x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))),
 /// where (1 + tanh(u)) / 2 is the logistic function of 2u.
 template <class Math>
 struct Gelu {
   using Real = typename Math::Real;
-  static constexpr ActivationNames names{"gelu_forward", "gelu_backward", "geglu_forward",
-                                         "geglu_backward"};
   static constexpr Real root = static_cast<Real>(0.79788456080286535588);  // sqrt(2/pi)
   static constexpr Real two_root = static_cast<Real>(1.59576912160573071176);
   static constexpr Real cubic = static_cast<Real>(0.044715);
@@ -86,9 +73,6 @@ struct Gelu {
 template <class Math>
 struct Silu {
   using Real = typename Math::Real;
-  static constexpr ActivationNames names{"silu_forward", "silu_backward", "swiglu_forward",
-                                         "swiglu_backward"};
-
   static constexpr Real value(Real x) {
     if constexpr (Math::by_sigmoid) {
       return x * Math::sigmoid(x);
@@ -107,8 +91,6 @@ struct Silu {
 template <class Math>
 struct QuickGelu {
   using Real = typename Math::Real;
-  static constexpr ActivationNames names{"quick_gelu_forward", "quick_gelu_backward",
-                                         "quick_geglu_forward", "quick_geglu_backward"};
   static constexpr Real alpha = static_cast<Real>(1.702);
 
   static constexpr Real value(Real x) { return x * Math::sigmoid(alpha * x); }
@@ -123,9 +105,6 @@ struct QuickGelu {
 template <class Math>
 struct Relu2 {
   using Real = typename Math::Real;
-  static constexpr ActivationNames names{"relu2_forward", "relu2_backward", "reglu2_forward",
-                                         "reglu2_backward"};
-
   static constexpr Real positive(Real x) { return x < 0 ? Real{0} : x; }
   static constexpr Real value(Real x) { return positive(x) * positive(x); }
   static constexpr Real times_value(Real factor, Real x) { return factor * value(x); }
@@ -136,9 +115,6 @@ struct Relu2 {
 template <class Math>
 struct Sigmoid {
   using Real = typename Math::Real;
-  static constexpr ActivationNames names{"sigmoid_forward", "sigmoid_backward", "glu_forward",
-                                         "glu_backward"};
-
   static constexpr Real value(Real x) { return Math::sigmoid(x); }
   static constexpr Real times_value(Real factor, Real x) { return factor * Math::sigmoid(x); }
   static constexpr Real times_slope(Real factor, Real x) {
@@ -177,14 +153,16 @@ struct LimitedGate {
   }
 };
 
-/// A Math without functions, for uses that compute no values.
-struct NoMath {
-  using Real = double;
-};
-
-constexpr const ActivationNames& names_of(Activation kind) {
-  return with_activation<NoMath>(
-      kind, [&]<class Function>() -> const ActivationNames& { return Function::names; });
+/// The name of an activation's operation in messages and benchmarks, such as "swiglu_backward".
+constexpr std::string_view name_of(Activation kind, bool gated, bool backward) {
+  // By kind; plain forward, plain backward, gated forward, gated backward.
+  constexpr std::string_view names[][4] = {
+      {"gelu_forward", "gelu_backward", "geglu_forward", "geglu_backward"},
+      {"silu_forward", "silu_backward", "swiglu_forward", "swiglu_backward"},
+      {"relu2_forward", "relu2_backward", "reglu2_forward", "reglu2_backward"},
+      {"quick_gelu_forward", "quick_gelu_backward", "quick_geglu_forward", "quick_geglu_backward"},
+      {"sigmoid_forward", "sigmoid_backward", "glu_forward", "glu_backward"}};
+  return names[static_cast<int>(kind)][(gated ? 2 : 0) + (backward ? 1 : 0)];
 }
 
 }  // namespace trainctl

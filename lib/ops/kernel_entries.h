@@ -35,9 +35,7 @@ inline std::string_view name_of_call(const NormBackward& args, std::string_view)
   return name_of_backward(args.kind);
 }
 inline std::string_view name_of_call(const ActivationArgs& args, std::string_view) {
-  const ActivationNames& names = names_of(args.kind);
-  const bool gated = !args.up.empty();
-  return args.dy.empty() ? names.of_forward(gated) : names.of_backward(gated);
+  return name_of(args.kind, !args.up.empty(), !args.dy.empty());
 }
 inline std::string_view name_of_call(const Calls<Update>& calls, std::string_view entry) {
   return calls.list().empty() ? entry : name_of(calls.list().front().rule);
