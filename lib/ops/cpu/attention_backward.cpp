@@ -50,7 +50,6 @@ class BackwardItem {
   BackwardItem(const AttentionArgs& args, Arena& arena, std::int64_t key_blocks)
       : args_(args),
         size_(args.shape.head_dim),
-        dropout_(args.dropout),
         k_columns_(arena.take<Unit>(size_.row_units() * block_keys)),
         v_columns_(arena.take<Unit>(size_.row_units() * block_keys)),
         k_(arena.take<Unit>(block_keys / Dot::depth * size_.padded)),
@@ -78,17 +77,17 @@ class BackwardItem {
   /// computes dq of all queries.
   void run_keys(std::int64_t sequence, std::int64_t kv_head, StepRange keys) {
     const AttentionShape& shape = args_.shape;
-    const KeyList key_list{shape.keys()};
+    const TokenRuns all_keys = shape.keys();
     const std::int64_t room = (keys.end - keys.begin) * block_keys * size_.padded;
     std::fill(dk_, dk_ + room, 0.0F);
     std::fill(dv_, dv_ + room, 0.0F);
     const std::int64_t blocks = BlockList(shape).size();
-    const Wanted wanted{keys.end - keys.begin == key_list.size(), true};
+    const Wanted wanted{keys.end - keys.begin == key_blocks_of(all_keys), true};
     for (std::int64_t i = 0; i < blocks; i += blocks_at_once) {
       pass(sequence, kv_head, {i, std::min(i + blocks_at_once, blocks)}, keys, wanted);
     }
     for (std::int64_t number = keys.begin; number < keys.end; ++number) {
-      const KeyBlock block = key_list.block(sequence, number);
+      const KeyBlock block = key_block(all_keys, sequence, number);
       const std::int64_t slot = (number - keys.begin) * block_keys;
       for (std::int64_t i = 0; i < block.count; ++i) {
         const std::int64_t row = (block.row + i) * shape.kv_heads + kv_head;
@@ -102,7 +101,7 @@ class BackwardItem {
 
   /// Computes dq for the queries of at most blocks_at_once blocks.
   void run_queries(std::int64_t sequence, std::int64_t kv_head, StepRange blocks) {
-    pass(sequence, kv_head, blocks, {0, KeyList{args_.shape.keys()}.size()}, {true, false});
+    pass(sequence, kv_head, blocks, {0, key_blocks_of(args_.shape.keys())}, {true, false});
   }
 
  private:
@@ -110,21 +109,21 @@ class BackwardItem {
   void pass(std::int64_t sequence, std::int64_t kv_head, StepRange blocks, StepRange keys,
             Wanted wanted) {
     const BlockList list(args_.shape);
-    const KeyList key_list{args_.shape.keys()};
+    const TokenRuns all_keys = args_.shape.keys();
     const std::int64_t count = blocks.end - blocks.begin;
     std::int64_t end_key = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       blocks_[i].place = list.block(sequence, kv_head, blocks.begin + i);
       end_key = std::max(end_key, blocks_[i].place.end_key());
     }
-    if (!wanted.queries && !key_list.any_before(end_key, keys.begin, keys.end)) return;
+    if (!wanted.queries && !any_key_before(all_keys, end_key, keys.begin, keys.end)) return;
     std::int64_t begin_key = end_key;
     for (std::int64_t i = 0; i < count; ++i) {
       open(blocks_[i]);
       begin_key = std::min(begin_key, blocks_[i].place.begin_key());
     }
     for (std::int64_t number = keys.begin; number < keys.end; ++number) {
-      const KeyBlock here = key_list.block(sequence, number);
+      const KeyBlock here = key_block(all_keys, sequence, number);
       if (here.end() <= begin_key || here.position >= end_key) continue;
       pack_keys(here, kv_head, wanted);
       slot_ = (number - keys.begin) * block_keys;
@@ -221,8 +220,8 @@ class BackwardItem {
     std::int64_t columns = 0;
     if (first < last) {
       columns = score_weights(weights, first, last, block.logsumexp[row]);
-      if (dropout_.given()) {
-        dropout_.fill(block.place, row, part.key, columns, factors_);
+      if (args_.dropout.key.probability > 0.0F) {
+        fill_factors(args_.dropout, block.place, row, part.key, columns, factors_);
         differentiate(weights, d_scores, factors_, block.mean[row], columns);
       } else {
         differentiate(weights, d_scores, block.mean[row], columns);
@@ -266,7 +265,6 @@ class BackwardItem {
 
   const AttentionArgs& args_;
   HeadSize<Dot> size_;
-  KeyDropout dropout_;
   Unit *k_columns_, *v_columns_;  // [row_units, block_keys]
   Unit* k_;                       // [block_keys / depth, padded]
   float *weights_, *d_scores_;    // [block_queries, block_keys]
@@ -289,7 +287,7 @@ void backward(const OpContext& context, const AttentionArgs& args) {
   const Item without_keys(args, fixed, 0);
   const std::int64_t bytes_per_key = 2 * 4 * HeadSize<Dot>(shape.head_dim).padded;
   const std::int64_t room = (scratch_bytes_per_thread - fixed.used()) / bytes_per_key / block_keys;
-  const std::int64_t key_blocks = KeyList{shape.keys()}.size();
+  const std::int64_t key_blocks = key_blocks_of(shape.keys());
   const std::int64_t pairs = shape.sequences * shape.kv_heads;
   const std::int64_t wanted = std::min((thread_count() + pairs - 1) / pairs, key_blocks);
   const std::int64_t chunks = std::max((key_blocks + room - 1) / room, wanted);
@@ -317,15 +315,7 @@ void backward(const OpContext& context, const AttentionArgs& args) {
 }  // namespace
 
 void attention_backward_cpu(const OpContext& context, const AttentionArgs& args) {
-  if (args.q.dtype == DType::bf16) {
-    backward<Bf16Dot, bf16>(context, args);
-  } else if constexpr (Bf16Dot::depth == 1) {  // otherwise the level is for bf16 only (level.h)
-    if (args.q.dtype == DType::f16) {
-      backward<FloatDot, fp16>(context, args);
-    } else {
-      backward<FloatDot, float>(context, args);
-    }
-  }
+  with_dot(args.q.dtype, [&]<class Dot, class T>() { backward<Dot, T>(context, args); });
 }
 
 }  // namespace trainctl

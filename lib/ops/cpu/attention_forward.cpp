@@ -40,7 +40,6 @@ class ForwardItem {
   ForwardItem(const AttentionArgs& args, Arena& arena)
       : args_(args),
         size_(args.shape.head_dim),
-        dropout_(args.dropout),
         k_(arena.take<Unit>(size_.row_units() * block_keys)),
         v_(arena.take<Unit>(block_keys / Dot::depth * size_.padded)),
         scores_(arena.take<float>(block_queries * block_keys)),
@@ -62,7 +61,7 @@ class ForwardItem {
   /// Processes blocks [begin, end) of the list, at most blocks_per_item.
   void run(std::int64_t sequence, std::int64_t kv_head, std::int64_t begin, std::int64_t end) {
     const BlockList list(args_.shape);
-    const KeyList key_list{args_.shape.keys()};
+    const TokenRuns all_keys = args_.shape.keys();
     std::int64_t begin_key = std::numeric_limits<std::int64_t>::max();
     std::int64_t end_key = 0;
     for (std::int64_t i = begin; i < end; ++i) {
@@ -72,8 +71,8 @@ class ForwardItem {
       begin_key = std::min(begin_key, block.place.begin_key());
       end_key = std::max(end_key, block.place.end_key());
     }
-    for (std::int64_t number = 0; number < key_list.size(); ++number) {
-      const KeyBlock keys = key_list.block(sequence, number);
+    for (std::int64_t number = 0; number < key_blocks_of(all_keys); ++number) {
+      const KeyBlock keys = key_block(all_keys, sequence, number);
       if (keys.end() <= begin_key || keys.position >= end_key) continue;
       pack_transposed(HeadRows<T>(args_.k, keys.row, keys.count, kv_head, size_.dim), size_, k_);
       pack_row_groups(HeadRows<T>(args_.v, keys.row, keys.count, kv_head, size_.dim),
@@ -153,8 +152,8 @@ class ForwardItem {
       const float sum = exponentials(scores, scale, highest, columns);
       block.highest[row] = highest;
       block.sum[row] = block.sum[row] * rescale_[row] + sum;
-      if (dropout_.given()) {
-        dropout_.fill(block.place, row, part.key, columns, factors_);
+      if (args_.dropout.key.probability > 0.0F) {
+        fill_factors(args_.dropout, block.place, row, part.key, columns, factors_);
         for (std::int64_t i = 0; i < columns; ++i) scores[i] *= factors_[i];
       }
     }
@@ -183,7 +182,6 @@ class ForwardItem {
 
   const AttentionArgs& args_;
   HeadSize<Dot> size_;
-  KeyDropout dropout_;
   Unit* k_;         // [row_units, block_keys]
   Unit* v_;         // [block_keys / depth, padded]
   float* scores_;   // [block_queries, block_keys]
@@ -212,15 +210,7 @@ void forward(const OpContext& context, const AttentionArgs& args) {
 }  // namespace
 
 void attention_forward_cpu(const OpContext& context, const AttentionArgs& args) {
-  if (args.q.dtype == DType::bf16) {
-    forward<Bf16Dot, bf16>(context, args);
-  } else if constexpr (Bf16Dot::depth == 1) {  // otherwise the level is for bf16 only (level.h)
-    if (args.q.dtype == DType::f16) {
-      forward<FloatDot, fp16>(context, args);
-    } else {
-      forward<FloatDot, float>(context, args);
-    }
-  }
+  with_dot(args.q.dtype, [&]<class Dot, class T>() { forward<Dot, T>(context, args); });
 }
 
 }  // namespace trainctl

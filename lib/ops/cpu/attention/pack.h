@@ -187,6 +187,20 @@ void pack_row_groups(const HeadRows<T>& from, std::int64_t rows, const HeadSize<
   }
 }
 
+/// Calls visit.operator()<Dot, T>() with the arithmetic and the type for operands of `type`.
+template <class Visit>
+void with_dot(DType type, const Visit& visit) {
+  if (type == DType::bf16) {
+    visit.template operator()<Bf16Dot, bf16>();
+  } else if constexpr (Bf16Dot::depth == 1) {  // otherwise the level is for bf16 only (level.h)
+    if (type == DType::f16) {
+      visit.template operator()<FloatDot, fp16>();
+    } else {
+      visit.template operator()<FloatDot, float>();
+    }
+  }
+}
+
 /// to[i] = from[i] * scale for i < head_dim, converted to T.
 template <class T>
 void write_row(const float* from, float scale, std::int64_t head_dim, T* to) {

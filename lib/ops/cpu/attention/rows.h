@@ -68,26 +68,29 @@ struct KeyBlock {
   std::int64_t end() const { return position + count; }
 };
 
-/// The keys of a sequence, cut into blocks; a block has keys of a single run.
-struct KeyList {
-  TokenRuns keys;
+/// The number of blocks of keys in a run, and in a sequence; a block has keys of a single run.
+inline std::int64_t blocks_of_run(const TokenRuns& keys) {
+  return (keys.length + block_keys - 1) / block_keys;
+}
+inline std::int64_t key_blocks_of(const TokenRuns& keys) {
+  return keys.count() * blocks_of_run(keys);
+}
 
-  std::int64_t of_run() const { return (keys.length + block_keys - 1) / block_keys; }
-  std::int64_t size() const { return keys.count() * of_run(); }
-  KeyBlock block(std::int64_t sequence, std::int64_t index) const {
-    const TokenRun& tokens = keys.at(index / of_run());
-    const std::int64_t begin = index % of_run() * block_keys;
-    return {tokens.row + sequence * keys.stride + begin, tokens.position + begin,
-            std::min(block_keys, keys.length - begin)};
+inline KeyBlock key_block(const TokenRuns& keys, std::int64_t sequence, std::int64_t index) {
+  const TokenRun& tokens = keys.at(index / blocks_of_run(keys));
+  const std::int64_t begin = index % blocks_of_run(keys) * block_keys;
+  return {tokens.row + sequence * keys.stride + begin, tokens.position + begin,
+          std::min(block_keys, keys.length - begin)};
+}
+
+/// Whether one of the blocks [begin, end) has a key before `position`.
+inline bool any_key_before(const TokenRuns& keys, std::int64_t position, std::int64_t begin,
+                           std::int64_t end) {
+  for (std::int64_t index = begin; index < end; ++index) {
+    if (key_block(keys, 0, index).position < position) return true;
   }
-  /// Whether one of the blocks [begin, end) has a key before `position`.
-  bool any_before(std::int64_t position, std::int64_t begin, std::int64_t end) const {
-    for (std::int64_t index = begin; index < end; ++index) {
-      if (block(0, index).position < position) return true;
-    }
-    return false;
-  }
-};
+  return false;
+}
 
 /// Sets block.first_key from the queries' first positions and the key limits, if there are any.
 /// Rows after the last query get the value of the last query.
@@ -217,32 +220,21 @@ float dot_row(const T* a, const T* b, std::int64_t count) {
   return sum;
 }
 
-/// The dropout factors for the keys of one query.
-class KeyDropout {
- public:
-  explicit KeyDropout(const AttentionDropout& dropout) : dropout_(dropout) {}
-
-  bool given() const { return dropout_.key.probability > 0.0F; }
-
-  /// factors[i] is for the key at position `key` + i, i < columns; all are 1 without dropout.
-  void fill(const QueryBlock& block, std::int64_t row, std::int64_t key, std::int64_t columns,
-            float* factors) const {
-    const StepState& state = *dropout_.key.state;
-    const DropoutFactors random(state.seed, dropout_stream(state.step, dropout_.key.site),
-                                dropout_.key.probability);
-    const std::int64_t query = std::min(row, block.count - 1);
-    const std::int64_t token = dropout_.global_token.as<std::int64_t>()[block.row + query];
-    const std::int64_t index =
-        (token * dropout_.heads_total + dropout_.first_head + block.head) * dropout_.seq_length +
-        key;
-    random.for_runs(static_cast<std::uint64_t>(index), columns,
-                    [factors](std::int64_t at, std::int64_t count, const float* run) {
-                      std::copy(run, run + count, factors + at);
-                    });
-  }
-
- private:
-  const AttentionDropout& dropout_;
-};
+/// The dropout factors for the keys of one query: factors[i] is for the key at position `key` + i,
+/// i < columns.
+inline void fill_factors(const AttentionDropout& dropout, const QueryBlock& block, std::int64_t row,
+                         std::int64_t key, std::int64_t columns, float* factors) {
+  const StepState& state = *dropout.key.state;
+  const DropoutFactors random(state.seed, dropout_stream(state.step, dropout.key.site),
+                              dropout.key.probability);
+  const std::int64_t query = std::min(row, block.count - 1);
+  const std::int64_t token = dropout.global_token.as<std::int64_t>()[block.row + query];
+  const std::int64_t index =
+      (token * dropout.heads_total + dropout.first_head + block.head) * dropout.seq_length + key;
+  random.for_runs(static_cast<std::uint64_t>(index), columns,
+                  [factors](std::int64_t at, std::int64_t count, const float* run) {
+                    std::copy(run, run + count, factors + at);
+                  });
+}
 
 }  // namespace trainctl
