@@ -5,8 +5,6 @@
 #include <filesystem>
 #include <string>
 
-#include "base/error.h"
-
 namespace trainctl {
 namespace {
 
@@ -27,11 +25,16 @@ ExitCode exit_code_of(cudaError_t status) {
 void check_cuda(int status, const char* call, const char* file, int line) {
   const auto error = static_cast<cudaError_t>(status);
   if (error == cudaSuccess) return;
+  fail_call(exit_code_of(error), "cuda", call, file, line,
+            std::string(cudaGetErrorString(error)) + " (" + cudaGetErrorName(error) + ")");
+}
+
+void fail_call(ExitCode code, const char* library, const char* call, const char* file, int line,
+               const std::string& why) {
   cudaGetLastError();
   const std::string place = std::filesystem::path(file).filename().string();
-  throw Error(exit_code_of(error), "[cuda] " + std::string(call) + " at " + place + ":" +
-                                       std::to_string(line) + ": " + cudaGetErrorString(error) +
-                                       " (" + cudaGetErrorName(error) + ")");
+  throw Error(code, "[" + std::string(library) + "] " + call + " at " + place + ":" +
+                        std::to_string(line) + ": " + why);
 }
 
 int current_cuda_device() {

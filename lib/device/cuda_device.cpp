@@ -146,8 +146,6 @@ void cuda_release(void* data) noexcept {
   cuda_module().release(data);
 }
 
-void* cuda_allocate_host(std::int64_t bytes) { return cuda_module().allocate_host(bytes); }
-
 void cuda_release_host(void* data) noexcept {
   if (data == nullptr) return;
   settle_first();

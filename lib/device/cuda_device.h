@@ -30,6 +30,8 @@ struct CudaModule {
   void (*select)(int device);
   void* (*allocate)(std::int64_t bytes);
   void (*release)(void* data) noexcept;
+  /// Zeroed page-locked host memory, which devices can copy from and to while their streams
+  /// continue.
   void* (*allocate_host)(std::int64_t bytes);
   void (*release_host)(void* data) noexcept;
   void (*copy)(void* to, const void* from, std::int64_t bytes);
@@ -75,8 +77,7 @@ void* cuda_allocate(std::int64_t bytes);
 /// Frees memory. The caller must have waited for work that uses it. While an exception propagates,
 /// the device first stops waiting for other ranks (DeviceHealth) and finishes its work.
 void cuda_release(void* data) noexcept;
-/// Zeroed page-locked host memory, which devices can copy from and to while their streams continue.
-void* cuda_allocate_host(std::int64_t bytes);
+/// Frees page-locked host memory in the same way.
 void cuda_release_host(void* data) noexcept;
 /// Copies between host and device memory, synchronously. Does not wait for streams: the caller must
 /// have waited for the work that writes the bytes.

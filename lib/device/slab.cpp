@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/integers.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "device/cuda_device.h"
@@ -24,10 +25,6 @@ constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 constexpr std::int64_t page = 4096;
 
 std::atomic<std::int64_t> held{0};
-
-std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 [[noreturn]] void throw_short_of_memory(std::int64_t bytes) {
   throw Error(ExitCode::unavailable, "cannot allocate " + format_bytes(bytes) +
@@ -88,7 +85,7 @@ void* device_allocate(MemoryKind memory, std::int64_t bytes) {
   void* data = nullptr;
   switch (memory) {
     case MemoryKind::host: data = cpu_allocate(bytes); break;
-    case MemoryKind::pinned_host: data = cuda_allocate_host(bytes); break;
+    case MemoryKind::pinned_host: data = cuda_module().allocate_host(bytes); break;
     case MemoryKind::cuda: data = cuda_allocate(bytes); break;
   }
   held += bytes;

@@ -21,7 +21,7 @@ std::unique_ptr<Group> nccl_group(World& world, NcclWires& wires,
                                   const std::string& lane = "test") {
   WireSpec spec{.lane = lane, .ranks = {}, .exchanges = true};
   for (int rank = 0; rank < world.size(); ++rank) spec.ranks.push_back(rank);
-  return std::make_unique<DeviceGroup>(world.everyone(lane), wires, spec, true, world.traffic());
+  return device_group(world.everyone(lane), wires, spec, true, world.traffic());
 }
 
 std::unique_ptr<NcclWires> wires_of(World& world) {
@@ -129,7 +129,7 @@ TEST_CASE("joining does not wait for a member that never comes") {
   cuda_select_device(0);
   const auto& nccl =
       *static_cast<const NcclModule*>(cuda_module_part("trainctl_cuda_nccl", sizeof(NcclModule)));
-  void* joining = nccl.join({.name = "pair", .rank = 0, .size = 2}, nccl.new_unique_id());
+  void* joining = nccl.join("pair", 0, 2, nccl.new_unique_id());
   for (int i = 0; i < 20; ++i) {
     CHECK(!nccl.settled(joining));
     std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -74,12 +74,12 @@ std::array<std::string, 2> found_by_split(const std::array<int, 2>& colours,
         require(waited.count() < deadline, ExitCode::peer, "nobody came");
       }
     };
-    std::vector<void*> made{nccl.join({.name = "pair", .rank = world.rank(), .size = 2}, id)};
+    std::vector<void*> made{nccl.join("pair", world.rank(), 2, id)};
     try {
       settle(made[0]);
       Stream stream(DeviceKind::cuda, "comm", Stream::Mode::queued);
       before(world.rank(), nccl, made[0], stream);
-      made.push_back(nccl.split(made[0], {.name = "part", .rank = keys[rank]}, colours[rank]));
+      made.push_back(nccl.split(made[0], colours[rank], "part", keys[rank], 1));
       settle(made[1]);
     } catch (const Error& error) {
       found[rank] = error.what();

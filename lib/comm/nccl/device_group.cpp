@@ -4,8 +4,10 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "base/at.h"
 #include "base/error.h"
@@ -222,7 +224,7 @@ void NcclWires::join_world() {
   Stream control(DeviceKind::cpu, "nccl bootstrap", Stream::Mode::run_inline);
   everyone_->barrier(control);
   control.synchronize();
-  of_world_ = nccl_.join({.name = "world", .rank = world_.rank(), .size = world_.size()}, id);
+  of_world_ = nccl_.join("world", world_.rank(), world_.size(), id);
   communicators_.push_back(of_world_);
   settle(of_world_, "joining");
 }
@@ -247,12 +249,10 @@ void NcclWires::split(const std::vector<WireSpec>& all) {
       mine = &at(rest, i);
       colour = i;
     }
-    const NcclMember member = mine == nullptr
-                                  ? NcclMember{}
-                                  : NcclMember{.name = mine->text(),
-                                               .rank = place_in(*mine, world_.rank()),
-                                               .size = static_cast<int>(mine->ranks.size())};
-    void* made = nccl_.split(of_world_, member, colour);
+    void* made = mine == nullptr
+                     ? nccl_.split(of_world_, colour, "", 0, 1)
+                     : nccl_.split(of_world_, colour, mine->text(), place_in(*mine, world_.rank()),
+                                   static_cast<int>(mine->ranks.size()));
     if (made != nullptr) communicators_.push_back(made);
     settle(of_world_, "splitting");
     if (mine == nullptr) continue;
@@ -356,104 +356,114 @@ std::string NcclWires::open_work() {
   return text;
 }
 
-struct DeviceGroup::Line {
-  explicit Line(const std::string& name, NcclWires::Wire& on)
-      : stream(DeviceKind::cuda, name, Stream::Mode::queued), wire(on) {}
-  Stream stream;
-  NcclWires::Wire& wire;
+namespace {
+
+class DeviceGroup final : public GroupOverHost {
+ public:
+  DeviceGroup(std::unique_ptr<Group> host, NcclWires& wires, const WireSpec& spec, bool collectives,
+              Traffic& traffic)
+      : GroupOverHost(std::move(host)),
+        wires_(wires),
+        ranks_(spec.ranks),
+        wire_(collectives ? &wires_.want(spec) : nullptr),
+        traffic_(traffic),
+        row_(traffic.row(name())) {}
+
+  void all_reduce(const Tensor& data, Stream& stream) override {
+    run({.operation = GroupOperation::all_reduce, .from = data, .to = data}, data.bytes(), stream);
+  }
+  void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) override {
+    run({.operation = GroupOperation::reduce_scatter, .from = data, .to = shard}, data.bytes(),
+        stream);
+  }
+  void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) override {
+    run({.operation = GroupOperation::all_gather, .from = shard, .to = data}, data.bytes(), stream);
+  }
+  void broadcast(const Tensor& data, int root, Stream& stream) override {
+    run({.operation = GroupOperation::broadcast, .from = data, .to = data, .peer = root},
+        data.bytes(), stream);
+  }
+  void all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
+                  const Tensor& receive, std::span<const std::int64_t> receive_counts,
+                  Stream& stream) override {
+    run({.operation = GroupOperation::all_to_all,
+         .from = send,
+         .to = receive,
+         .send_counts = send_counts,
+         .receive_counts = receive_counts},
+        send.bytes(), stream);
+  }
+  void barrier(Stream& stream) override { run({.operation = GroupOperation::barrier}, 0, stream); }
+
+  void open_lines(std::span<const MessageLine> lines) override {
+    for (const MessageLine& line : lines) {
+      auto& held = (line.sends ? sends_ : receives_)[{line.peer, line.tag}];
+      if (held) continue;
+      const int from = line.sends ? rank() : line.peer;
+      const int to = line.sends ? line.peer : rank();
+      const std::string lane = formatted("{} {}", name(), line.tag);
+      NcclWires::Wire& wire =
+          wires_.want({.lane = lane, .ranks = {at(ranks_, from), at(ranks_, to)}, .line = true});
+      held = std::make_unique<Line>(lane, wire);
+    }
+  }
+  Event send(const Tensor& data, int to, int tag, Stream& stream) override {
+    return move(sends_, {.operation = GroupOperation::send, .from = data, .peer = 1}, to, tag,
+                stream);
+  }
+  Event receive(const Tensor& data, int from, int tag, Stream& stream) override {
+    return move(receives_, {.operation = GroupOperation::receive, .to = data, .peer = 0}, from, tag,
+                stream);
+  }
+
+ private:
+  struct Line {
+    Line(const std::string& name, NcclWires::Wire& on)
+        : stream(DeviceKind::cuda, name, Stream::Mode::queued), wire(on) {}
+    Stream stream;
+    NcclWires::Wire& wire;
+  };
+  using Lines = std::map<std::pair<int, int>, std::unique_ptr<Line>>;  // the lines by peer and tag
+
+  /// Counts the call and enqueues it.
+  void run(const WireCall& call, std::int64_t bytes, Stream& stream) {
+    if (wire_ == nullptr) {
+      throw Error(ExitCode::internal, "[" + std::string(name_of(call.operation)) + "] '" + name() +
+                                          "' carries messages only");
+    }
+    traffic_.add(row_, call.operation, bytes);
+    wire_->run(call, stream);
+  }
+
+  /// Enqueues a message after everything enqueued on `after`.
+  Event move(const Lines& lines, const WireCall& call, int peer, int tag, Stream& after) {
+    const auto found = lines.find({peer, tag});
+    if (found == lines.end()) {
+      throw Error(ExitCode::internal,
+                  formatted("[{}] '{}': no line with tag {} and rank {} was opened",
+                            name_of(call.operation), name(), tag, peer));
+    }
+    Line& line = *found->second;
+    const Tensor& data = call.from.empty() ? call.to : call.from;
+    traffic_.add(row_, call.operation, data.bytes());
+    line.stream.wait(after.record());
+    line.wire.run(call, line.stream);
+    return line.stream.record();
+  }
+
+  NcclWires& wires_;
+  const std::vector<int> ranks_;
+  NcclWires::Wire* const wire_;  // null without collectives
+  Traffic& traffic_;
+  Traffic::Row& row_;
+  Lines sends_, receives_;
 };
 
-DeviceGroup::DeviceGroup(std::unique_ptr<Group> host, NcclWires& wires, const WireSpec& spec,
-                         bool collectives, Traffic& traffic)
-    : GroupOverHost(std::move(host)),
-      wires_(wires),
-      ranks_(spec.ranks),
-      wire_(collectives ? &wires_.want(spec) : nullptr),
-      traffic_(traffic),
-      row_(traffic.row(name())) {}
+}  // namespace
 
-DeviceGroup::~DeviceGroup() = default;
-
-void DeviceGroup::run(const WireCall& call, std::int64_t bytes, Stream& stream) {
-  if (wire_ == nullptr) {
-    throw Error(ExitCode::internal, "[" + std::string(name_of(call.operation)) + "] '" + name() +
-                                        "' carries messages only");
-  }
-  traffic_.add(row_, call.operation, bytes);
-  wire_->run(call, stream);
-}
-
-void DeviceGroup::all_reduce(const Tensor& data, Stream& stream) {
-  run({.operation = GroupOperation::all_reduce, .from = data, .to = data}, data.bytes(), stream);
-}
-
-void DeviceGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) {
-  run({.operation = GroupOperation::reduce_scatter, .from = data, .to = shard}, data.bytes(),
-      stream);
-}
-
-void DeviceGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stream) {
-  run({.operation = GroupOperation::all_gather, .from = shard, .to = data}, data.bytes(), stream);
-}
-
-void DeviceGroup::broadcast(const Tensor& data, int root, Stream& stream) {
-  run({.operation = GroupOperation::broadcast, .from = data, .to = data, .peer = root},
-      data.bytes(), stream);
-}
-
-void DeviceGroup::all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
-                             const Tensor& receive, std::span<const std::int64_t> receive_counts,
-                             Stream& stream) {
-  run({.operation = GroupOperation::all_to_all,
-       .from = send,
-       .to = receive,
-       .send_counts = send_counts,
-       .receive_counts = receive_counts},
-      send.bytes(), stream);
-}
-
-void DeviceGroup::barrier(Stream& stream) {
-  run({.operation = GroupOperation::barrier}, 0, stream);
-}
-
-void DeviceGroup::open_lines(std::span<const MessageLine> lines) {
-  for (const MessageLine& line : lines) {
-    auto& held = (line.sends ? sends_ : receives_)[{line.peer, line.tag}];
-    if (held) continue;
-    const int from = line.sends ? rank() : line.peer;
-    const int to = line.sends ? line.peer : rank();
-    const std::string lane = formatted("{} {}", name(), line.tag);
-    NcclWires::Wire& wire =
-        wires_.want({.lane = lane, .ranks = {at(ranks_, from), at(ranks_, to)}, .line = true});
-    held = std::make_unique<Line>(lane, wire);
-  }
-}
-
-Event DeviceGroup::send(const Tensor& data, int to, int tag, Stream& stream) {
-  return move(sends_, {.operation = GroupOperation::send, .from = data, .peer = 1}, to, tag,
-              stream);
-}
-
-Event DeviceGroup::receive(const Tensor& data, int from, int tag, Stream& stream) {
-  return move(receives_, {.operation = GroupOperation::receive, .to = data, .peer = 0}, from, tag,
-              stream);
-}
-
-/// Enqueues a message after everything enqueued on `after`.
-Event DeviceGroup::move(const Lines& lines, const WireCall& call, int peer, int tag,
-                        Stream& after) {
-  const auto found = lines.find({peer, tag});
-  if (found == lines.end()) {
-    throw Error(ExitCode::internal,
-                formatted("[{}] '{}': no line with tag {} and rank {} was opened",
-                          name_of(call.operation), name(), tag, peer));
-  }
-  Line& line = *found->second;
-  const Tensor& data = call.from.empty() ? call.to : call.from;
-  traffic_.add(row_, call.operation, data.bytes());
-  line.stream.wait(after.record());
-  line.wire.run(call, line.stream);
-  return line.stream.record();
+std::unique_ptr<Group> device_group(std::unique_ptr<Group> host, NcclWires& wires,
+                                    const WireSpec& spec, bool collectives, Traffic& traffic) {
+  return std::make_unique<DeviceGroup>(std::move(host), wires, spec, collectives, traffic);
 }
 
 }  // namespace trainctl

@@ -312,8 +312,7 @@ std::unique_ptr<Group> DeviceWorld::group(const std::string& name, std::span<con
                       .ranks = {ranks.begin(), ranks.end()},
                       .exchanges = carries == Carries::all};
   const bool collectives = carries != Carries::messages;
-  return std::make_unique<DeviceGroup>(std::move(host), *wires_, spec, collectives,
-                                       world_.traffic());
+  return device_group(std::move(host), *wires_, spec, collectives, world_.traffic());
 }
 
 std::unique_ptr<Group> DeviceWorld::everyone(const std::string& name) const {

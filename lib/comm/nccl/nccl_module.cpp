@@ -116,7 +116,8 @@ std::size_t count_of(const Tensor& tensor) { return static_cast<std::size_t>(ten
 std::size_t size_in_bytes(const Tensor& tensor) { return static_cast<std::size_t>(tensor.bytes()); }
 
 struct Communicator {
-  explicit Communicator(const NcclMember& place) : member(place) {
+  Communicator(std::string name_, int rank_, int size_)
+      : name(std::move(name_)), rank(rank_), size(size_) {
     CUDA_CHECK(cudaMalloc(&token, sizeof(float)));
   }
   ~Communicator() {
@@ -125,7 +126,8 @@ struct Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  NcclMember member;
+  const std::string name;
+  const int rank, size;  // this member's place
   ncclComm_t handle = nullptr;
   ncclComm_t parent = nullptr;   // until the split from it is under way
   ncclComm_t nothing = nullptr;  // result of a split without a colour; NCCL may write it later
@@ -153,29 +155,28 @@ std::string new_unique_id() {
   return std::string(reinterpret_cast<const char*>(&id), sizeof id);
 }
 
-void* join(const NcclMember& member, const std::string& unique_id) {
+void* join(const std::string& name, int rank, int size, const std::string& unique_id) {
   ncclUniqueId id;
-  require(
-      unique_id.size() == sizeof id, ExitCode::internal,
-      "[nccl] " + member.name + ": a unique id of " + std::to_string(unique_id.size()) + " bytes");
+  require(unique_id.size() == sizeof id, ExitCode::internal,
+          "[nccl] " + name + ": a unique id of " + std::to_string(unique_id.size()) + " bytes");
   std::memcpy(&id, unique_id.data(), sizeof id);
-  auto made = std::make_unique<Communicator>(member);
+  auto made = std::make_unique<Communicator>(name, rank, size);
   ncclConfig_t config = not_blocking();
-  NCCL_CHECK(ncclCommInitRankConfig(&made->handle, member.size, id, member.rank, &config));
+  NCCL_CHECK(ncclCommInitRankConfig(&made->handle, size, id, rank, &config));
   return made.release();
 }
 
 /// Resources are not shared with the parent: NCCL would run the calls of both one after another.
-void* split(void* parent, const NcclMember& member, int colour) {
+void* split(void* parent, int colour, const std::string& name, int rank, int size) {
   ncclConfig_t config = not_blocking();
   ncclComm_t whole = of(parent).handle;
   if (colour < 0) {
     NCCL_CHECK(ncclCommSplit(whole, NCCL_SPLIT_NOCOLOR, 0, &of(parent).nothing, &config));
     return nullptr;
   }
-  auto made = std::make_unique<Communicator>(member);
+  auto made = std::make_unique<Communicator>(name, rank, size);
   made->parent = whole;
-  NCCL_CHECK(ncclCommSplit(whole, colour, member.rank, &made->handle, &config));
+  NCCL_CHECK(ncclCommSplit(whole, colour, rank, &made->handle, &config));
   return made.release();
 }
 
@@ -220,12 +221,12 @@ void enqueue(const Communicator& mine, const WireCall& call, cudaStream_t queue)
                                handle, queue));
       return;
     case GroupOperation::reduce_scatter:
-      assert(from.numel() == to.numel() * mine.member.size && from.dtype == to.dtype);
+      assert(from.numel() == to.numel() * mine.size && from.dtype == to.dtype);
       NCCL_CHECK(ncclReduceScatter(from.data, to.data, count_of(to), sum_type_of(from), ncclSum,
                                    handle, queue));
       return;
     case GroupOperation::all_gather:
-      assert(to.numel() == from.numel() * mine.member.size && from.dtype == to.dtype);
+      assert(to.numel() == from.numel() * mine.size && from.dtype == to.dtype);
       NCCL_CHECK(ncclAllGather(from.data, to.data, size_in_bytes(from), ncclUint8, handle, queue));
       return;
     case GroupOperation::broadcast:
@@ -233,7 +234,7 @@ void enqueue(const Communicator& mine, const WireCall& call, cudaStream_t queue)
                                handle, queue));
       return;
     case GroupOperation::all_to_all:
-      assert(std::ssize(call.send_counts) == mine.member.size);
+      assert(std::ssize(call.send_counts) == mine.size);
       return all_to_all(handle, call, queue);
     case GroupOperation::send:
       NCCL_CHECK(ncclSend(from.data, size_in_bytes(from), ncclUint8, call.peer, handle, queue));
@@ -261,12 +262,12 @@ void note(void* communicator, const WireCall& call, void* stream) {
 }
 
 std::string open_call(void* communicator) {
-  const NcclMember& member = of(communicator).member;
-  const OpenCalls::Call* first = of(communicator).calls.first();
+  Communicator& mine = of(communicator);
+  const OpenCalls::Call* first = mine.calls.first();
   if (first == nullptr) return "";
-  return std::string(name_of(first->operation)) + " of " + member.name + " (call " +
+  return std::string(name_of(first->operation)) + " of " + mine.name + " (call " +
          std::to_string(first->number) + " of " + std::to_string(first->bytes) + " bytes, rank " +
-         std::to_string(member.rank) + " of " + std::to_string(member.size) + ")";
+         std::to_string(mine.rank) + " of " + std::to_string(mine.size) + ")";
 }
 
 void leave(void* communicator) { NCCL_CHECK(ncclCommFinalize(of(communicator).handle)); }

@@ -19,13 +19,6 @@ struct WireCall {
   std::span<const std::int64_t> send_counts{}, receive_counts{};  // elements
 };
 
-/// This rank's place in a communicator that is being formed.
-struct NcclMember {
-  std::string name;
-  int rank = 0;
-  int size = 1;
-};
-
 /// Communicators are handles. A failure of NCCL is thrown as in nccl_check.h.
 struct NcclModule {
   /// Why NCCL cannot be used; "" if it can. If not, no other function may be called.
@@ -35,12 +28,13 @@ struct NcclModule {
   /// Called by one member: bytes that all members of a new communicator must receive.
   std::string (*new_unique_id)();
   std::int64_t unique_id_bytes;
-  /// Begins to join, on the device of the calling thread. Collective over the members.
-  void* (*join)(const NcclMember& member, const std::string& unique_id);
-  /// Begins to split: the ranks of `parent` with one colour are members of a new communicator. All
-  /// ranks of `parent` call it, in one order; a rank with colour -1 is in no communicator and gets
-  /// null.
-  void* (*split)(void* parent, const NcclMember& member, int colour);
+  /// Begins to join as rank `rank` of `size`, on the device of the calling thread. Collective over
+  /// the members.
+  void* (*join)(const std::string& name, int rank, int size, const std::string& unique_id);
+  /// Begins to split: the ranks of `parent` with one colour are members of a new communicator, in
+  /// which this one is rank `rank` of `size`. All ranks of `parent` call it, in one order; a rank
+  /// with colour -1 is in no communicator and gets null.
+  void* (*split)(void* parent, int colour, const std::string& name, int rank, int size);
   /// Whether the communicator's last call is under way. Throws if the communicator has failed.
   bool (*settled)(void* communicator);
   /// Begins a call. `stream` is a cudaStream_t.
