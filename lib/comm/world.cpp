@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 
 namespace trainctl {
 
@@ -121,11 +122,11 @@ std::unique_ptr<Group> self_group(const std::string& name) {
   return std::make_unique<SelfGroup>(name);
 }
 
-int place_among(std::span<const int> ranks, int rank) {
-  for (std::size_t place = 0; place < ranks.size(); ++place) {
-    if (ranks[place] == rank) return static_cast<int>(place);
-  }
-  return -1;
+int place_in_group(const std::string& name, std::span<const int> ranks, int rank) {
+  const auto place = std::ranges::find(ranks, rank);
+  require(place != ranks.end(), ExitCode::internal,
+          formatted("group '{}' does not hold rank {}", name, rank));
+  return static_cast<int>(place - ranks.begin());
 }
 
 std::string host_name() {

@@ -131,8 +131,8 @@ void run_thread_world(int size, const WorldOptions& options,
 
 /// A group whose collectives are at most copies, on any device; it refuses messages.
 std::unique_ptr<Group> self_group(const std::string& name);
-/// The index of `rank` in `ranks`, or -1.
-int place_among(std::span<const int> ranks, int rank);
+/// The index of `rank` in the `ranks` of a group, which must hold it.
+int place_in_group(const std::string& name, std::span<const int> ranks, int rank);
 /// This machine's name.
 std::string host_name();
 

@@ -520,9 +520,7 @@ void MpiWorld::find_peers() {
 }
 
 std::unique_ptr<Group> MpiWorld::group(const std::string& name, std::span<const int> ranks) {
-  const int place = place_among(ranks, rank());
-  require(place >= 0, ExitCode::internal,
-          formatted("group '{}' does not hold rank {}", name, rank()));
+  const int place = place_in_group(name, ranks, rank());
   if (ranks.size() == 1) return self_group(name);
   agree_on(name, ranks);
   MPI_Group everybody = MPI_GROUP_NULL;
@@ -578,7 +576,7 @@ std::string MpiWorld::late_text(const MpiRequests& requests) const {
 
 void MpiWorld::abort(int exit_code) noexcept {
   shared_.broken = true;
-  tell_launch(RankWord::failed, exit_code);
+  tell_launch("failed", exit_code);
   try {
     const bool again = aborting_.exchange(true);
     if (!again && watch_) watch_->let_others_speak();

@@ -538,9 +538,7 @@ class ThreadWorld : public World {
   Traffic& traffic() override { return traffic_; }
 
   std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) override {
-    const int place = place_among(ranks, rank_);
-    require(place >= 0, ExitCode::internal,
-            formatted("group '{}' does not hold rank {}", name, rank_));
+    const int place = place_in_group(name, ranks, rank_);
     if (ranks.size() == 1) return self_group(name);
     std::vector<int> members(ranks.begin(), ranks.end());
     const int occurrence = made_[{name, members}]++;
