@@ -219,37 +219,6 @@ void backward_query(const AttentionArgs& args, const Sequence<T>& sequence, std:
   }
 }
 
-template <class T>
-void forward(const AttentionArgs& args) {
-  for (std::int64_t at = 0; at < args.shape.sequences; ++at) {
-    const Sequence<T> sequence(args, at);
-    for (std::int64_t head = 0; head < args.shape.heads; ++head) {
-      for (std::int64_t row = 0; row < args.shape.query_length; ++row) {
-        forward_query(args, sequence, row, head);
-      }
-    }
-  }
-}
-
-/// dk and dv are computed first, because dq may overwrite d_out.
-template <class T>
-void backward(const AttentionArgs& args) {
-  const AttentionShape& shape = args.shape;
-  for (std::int64_t at = 0; at < shape.sequences; ++at) {
-    const Sequence<T> sequence(args, at);
-    for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
-      for (std::int64_t key = 0; key < shape.key_length; ++key) {
-        backward_key(args, sequence, sequence.key(key), kv_head);
-      }
-    }
-    for (std::int64_t head = 0; head < shape.heads; ++head) {
-      for (std::int64_t row = 0; row < shape.query_length; ++row) {
-        backward_query(args, sequence, row, head);
-      }
-    }
-  }
-}
-
 void tell_mask_reads(const AttentionDropout& dropout) {
   if (dropout.key.probability == 0.0F) return;
   tell_read(*dropout.key.state);
@@ -262,14 +231,39 @@ void attention_forward_plain(const OpContext&, const AttentionArgs& args) {
   tell_mask_reads(args.dropout);
   tell_reads({args.q, args.k, args.v, args.first_position, args.real});
   tell_writes({args.out, args.logsumexp, args.largest});
-  with_element_type(args.q.dtype, [&](auto element) { forward<decltype(element)>(args); });
+  with_element_type(args.q.dtype, [&]<class T>(T) {
+    for (std::int64_t at = 0; at < args.shape.sequences; ++at) {
+      const Sequence<T> sequence(args, at);
+      for (std::int64_t head = 0; head < args.shape.heads; ++head) {
+        for (std::int64_t row = 0; row < args.shape.query_length; ++row) {
+          forward_query(args, sequence, row, head);
+        }
+      }
+    }
+  });
 }
 
+/// dk and dv are computed first, because dq may overwrite d_out.
 void attention_backward_plain(const OpContext&, const AttentionArgs& args) {
   tell_mask_reads(args.dropout);
   tell_reads({args.q, args.k, args.v, args.first_position, args.out, args.logsumexp, args.d_out});
   tell_writes({args.dq, args.dk, args.dv});
-  with_element_type(args.q.dtype, [&](auto element) { backward<decltype(element)>(args); });
+  with_element_type(args.q.dtype, [&]<class T>(T) {
+    const AttentionShape& shape = args.shape;
+    for (std::int64_t at = 0; at < shape.sequences; ++at) {
+      const Sequence<T> sequence(args, at);
+      for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
+        for (std::int64_t key = 0; key < shape.key_length; ++key) {
+          backward_key(args, sequence, sequence.key(key), kv_head);
+        }
+      }
+      for (std::int64_t head = 0; head < shape.heads; ++head) {
+        for (std::int64_t row = 0; row < shape.query_length; ++row) {
+          backward_query(args, sequence, row, head);
+        }
+      }
+    }
+  });
 }
 
 }  // namespace trainctl

@@ -23,31 +23,28 @@ void merge(T* out, float& logsumexp, const T* other, float other_logsumexp, std:
   logsumexp = highest + std::log(sum);
 }
 
-template <class T>
-void merge_all(const AttentionMerge& args) {
-  const AttentionShape& shape = args.shape;
-  const TokenRuns queries = shape.queries();
-  const auto merge_token = [&](std::int64_t sequence, std::int64_t run, std::int64_t i) {
-    const std::int64_t row = queries.at(run).row + sequence * queries.stride + i;
-    for (std::int64_t head = 0; head < shape.heads; ++head) {
-      const std::int64_t at = (row * shape.heads + head) * shape.head_dim;
-      const std::int64_t statistic =
-          (sequence * shape.heads + head) * shape.query_length + run * queries.length + i;
-      merge(args.out.as<T>() + at, args.logsumexp.as<float>()[statistic], args.other.as<T>() + at,
-            args.other_logsumexp.as<float>()[statistic], shape.head_dim);
-    }
-  };
-  for (std::int64_t sequence = 0; sequence < shape.sequences; ++sequence) {
-    for (std::int64_t run = 0; run < queries.count(); ++run) {
-      for (std::int64_t i = 0; i < queries.length; ++i) merge_token(sequence, run, i);
-    }
-  }
-}
-
 }  // namespace
 
 void attention_merge_plain(const OpContext&, const AttentionMerge& args) {
-  with_element_type(args.out.dtype, [&](auto element) { merge_all<decltype(element)>(args); });
+  with_element_type(args.out.dtype, [&]<class T>(T) {
+    const AttentionShape& shape = args.shape;
+    const TokenRuns queries = shape.queries();
+    const auto merge_token = [&](std::int64_t sequence, std::int64_t run, std::int64_t i) {
+      const std::int64_t row = queries.at(run).row + sequence * queries.stride + i;
+      for (std::int64_t head = 0; head < shape.heads; ++head) {
+        const std::int64_t at = (row * shape.heads + head) * shape.head_dim;
+        const std::int64_t statistic =
+            (sequence * shape.heads + head) * shape.query_length + run * queries.length + i;
+        merge(args.out.as<T>() + at, args.logsumexp.as<float>()[statistic], args.other.as<T>() + at,
+              args.other_logsumexp.as<float>()[statistic], shape.head_dim);
+      }
+    };
+    for (std::int64_t sequence = 0; sequence < shape.sequences; ++sequence) {
+      for (std::int64_t run = 0; run < queries.count(); ++run) {
+        for (std::int64_t i = 0; i < queries.length; ++i) merge_token(sequence, run, i);
+      }
+    }
+  });
 }
 
 namespace {
@@ -69,45 +66,39 @@ void for_heads(const AttentionShape& shape, const Body& body) {
   }
 }
 
-template <class T>
-void forward(const AttentionSinkArgs& args) {
-  for_heads(args.shape, [&](std::int64_t head, std::int64_t statistic, std::int64_t place) {
-    const double sink = args.sinks.as<float>()[head];
-    float& logsumexp = args.logsumexp.as<float>()[statistic];
-    const double factor = 1 / (1 + std::exp(sink - logsumexp));
-    T* out = args.out.as<T>() + place;
-    for (std::int64_t i = 0; i < args.shape.head_dim; ++i) {
-      out[i] = from_float<T>(static_cast<float>(factor * to_float(out[i])));
-    }
-    const double highest = std::max<double>(logsumexp, sink);
-    const double sum = std::exp(logsumexp - highest) + std::exp(sink - highest);
-    logsumexp = static_cast<float>(highest + std::log(sum));
-  });
-}
-
-template <class T>
-void backward(const AttentionSinkArgs& args) {
-  const AttentionShape& shape = args.shape;
-  for_heads(shape, [&](std::int64_t head, std::int64_t statistic, std::int64_t place) {
-    const double part = std::exp(double{args.sinks.as<float>()[head]} -
-                                 double{args.logsumexp.as<float>()[statistic]});
-    double product = 0;
-    for (std::int64_t i = 0; i < shape.head_dim; ++i) {
-      product += static_cast<double>(to_float(args.out.as<T>()[place + i])) *
-                 to_float(args.d_out.as<T>()[place + i]);
-    }
-    args.d_sinks.as<float>()[head] -= static_cast<float>(part * product);
-  });
-}
-
 }  // namespace
 
 void attention_sink_forward_plain(const OpContext&, const AttentionSinkArgs& args) {
-  with_element_type(args.out.dtype, [&](auto element) { forward<decltype(element)>(args); });
+  with_element_type(args.out.dtype, [&]<class T>(T) {
+    for_heads(args.shape, [&](std::int64_t head, std::int64_t statistic, std::int64_t place) {
+      const double sink = args.sinks.as<float>()[head];
+      float& logsumexp = args.logsumexp.as<float>()[statistic];
+      const double factor = 1 / (1 + std::exp(sink - logsumexp));
+      T* out = args.out.as<T>() + place;
+      for (std::int64_t i = 0; i < args.shape.head_dim; ++i) {
+        out[i] = from_float<T>(static_cast<float>(factor * to_float(out[i])));
+      }
+      const double highest = std::max<double>(logsumexp, sink);
+      const double sum = std::exp(logsumexp - highest) + std::exp(sink - highest);
+      logsumexp = static_cast<float>(highest + std::log(sum));
+    });
+  });
 }
 
 void attention_sink_backward_plain(const OpContext&, const AttentionSinkArgs& args) {
-  with_element_type(args.out.dtype, [&](auto element) { backward<decltype(element)>(args); });
+  with_element_type(args.out.dtype, [&]<class T>(T) {
+    const AttentionShape& shape = args.shape;
+    for_heads(shape, [&](std::int64_t head, std::int64_t statistic, std::int64_t place) {
+      const double part = std::exp(double{args.sinks.as<float>()[head]} -
+                                   double{args.logsumexp.as<float>()[statistic]});
+      double product = 0;
+      for (std::int64_t i = 0; i < shape.head_dim; ++i) {
+        product += static_cast<double>(to_float(args.out.as<T>()[place + i])) *
+                   to_float(args.d_out.as<T>()[place + i]);
+      }
+      args.d_sinks.as<float>()[head] -= static_cast<float>(part * product);
+    });
+  });
 }
 
 namespace {

@@ -10,27 +10,6 @@ namespace trainctl {
 namespace {
 
 template <class T>
-void stats(const CrossEntropyArgs& args) {
-  const std::int64_t columns = args.logits.columns();
-  for (std::int64_t row = 0; row < args.logits.rows(); ++row) {
-    const T* logits = args.logits.as<T>() + row * columns;
-    float highest = -std::numeric_limits<float>::infinity();
-    const auto z = [&](std::int64_t i) { return formed_logit(args.form, to_float(logits[i])); };
-    for (std::int64_t i = 0; i < args.valid; ++i) highest = std::fmax(highest, z(i));
-    double sum = 0;
-    for (std::int64_t i = 0; i < args.valid; ++i) {
-      if (z(i) == -std::numeric_limits<float>::infinity()) continue;
-      sum += std::exp(static_cast<double>(z(i)) - highest);
-    }
-    const std::int64_t label = args.labels.as<std::int32_t>()[row] - args.first_column;
-    const bool here = label >= 0 && label < args.valid;
-    args.row_max.as<float>()[row] = highest;
-    args.row_sum.as<float>()[row] = static_cast<float>(sum);
-    args.target.as<float>()[row] = here ? z(label) : 0.0F;
-  }
-}
-
-template <class T>
 void gradient_row(const CrossEntropyArgs& args, std::int64_t row, double logsumexp) {
   const std::int64_t columns = args.logits.columns();
   T* logits = args.logits.as<T>() + row * columns;
@@ -49,23 +28,28 @@ void gradient_row(const CrossEntropyArgs& args, std::int64_t row, double logsume
   }
 }
 
-template <class T>
-void gradient(const CrossEntropyArgs& args) {
-  double loss = 0;
-  for (std::int64_t row = 0; row < args.logits.rows(); ++row) {
-    const double logsumexp = args.row_max.as<float>()[row] +
-                             std::log(static_cast<double>(args.row_sum.as<float>()[row]));
-    const double weight = args.weight.as<float>()[row];
-    if (weight != 0) loss += weight * (logsumexp - args.target.as<float>()[row]);
-    if (!args.forward_only) gradient_row<T>(args, row, logsumexp);
-  }
-  if (args.owns_loss) std::atomic_ref(args.state->loss_sum).fetch_add(loss);
-}
-
 }  // namespace
 
 void cross_entropy_stats_plain(const OpContext&, const CrossEntropyArgs& args) {
-  with_element_type(args.logits.dtype, [&](auto element) { stats<decltype(element)>(args); });
+  with_element_type(args.logits.dtype, [&]<class T>(T) {
+    const std::int64_t columns = args.logits.columns();
+    for (std::int64_t row = 0; row < args.logits.rows(); ++row) {
+      const T* logits = args.logits.as<T>() + row * columns;
+      float highest = -std::numeric_limits<float>::infinity();
+      const auto z = [&](std::int64_t i) { return formed_logit(args.form, to_float(logits[i])); };
+      for (std::int64_t i = 0; i < args.valid; ++i) highest = std::fmax(highest, z(i));
+      double sum = 0;
+      for (std::int64_t i = 0; i < args.valid; ++i) {
+        if (z(i) == -std::numeric_limits<float>::infinity()) continue;
+        sum += std::exp(static_cast<double>(z(i)) - highest);
+      }
+      const std::int64_t label = args.labels.as<std::int32_t>()[row] - args.first_column;
+      const bool here = label >= 0 && label < args.valid;
+      args.row_max.as<float>()[row] = highest;
+      args.row_sum.as<float>()[row] = static_cast<float>(sum);
+      args.target.as<float>()[row] = here ? z(label) : 0.0F;
+    }
+  });
 }
 
 void cross_entropy_combine_plain(const OpContext&, const CrossEntropyCombine& args) {
@@ -94,7 +78,17 @@ void cross_entropy_combine_plain(const OpContext&, const CrossEntropyCombine& ar
 }
 
 void cross_entropy_gradient_plain(const OpContext&, const CrossEntropyArgs& args) {
-  with_element_type(args.logits.dtype, [&](auto element) { gradient<decltype(element)>(args); });
+  with_element_type(args.logits.dtype, [&]<class T>(T) {
+    double loss = 0;
+    for (std::int64_t row = 0; row < args.logits.rows(); ++row) {
+      const double logsumexp = args.row_max.as<float>()[row] +
+                               std::log(static_cast<double>(args.row_sum.as<float>()[row]));
+      const double weight = args.weight.as<float>()[row];
+      if (weight != 0) loss += weight * (logsumexp - args.target.as<float>()[row]);
+      if (!args.forward_only) gradient_row<T>(args, row, logsumexp);
+    }
+    if (args.owns_loss) std::atomic_ref(args.state->loss_sum).fetch_add(loss);
+  });
 }
 
 }  // namespace trainctl
