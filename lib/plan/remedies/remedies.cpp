@@ -22,22 +22,44 @@ namespace trainctl {
 
 namespace {
 
+/// The errors that the rules find in a configuration.
+std::vector<Diagnostic> errors_of(const Config& config, const SourceMap& sources,
+                                  const Site& site) {
+  Diagnostics found;
+  Check check(sources, found);
+  check_rules(Facts(config, site), check);
+  found.drop_if([](const Diagnostic& one) { return one.severity != Severity::error; });
+  return found.list();
+}
+
+bool same(const Diagnostic& one, const Diagnostic& other) {
+  return one.code == other.code && one.path == other.path;
+}
+
+bool contains(const std::vector<Diagnostic>& list, const Diagnostic& error) {
+  return std::ranges::any_of(list, [&](const Diagnostic& one) { return same(one, error); });
+}
+
 /// Tells which errors a changed configuration has that the given one does not have.
 class Trial {
  public:
-  Trial(const Config& config, const SourceMap& sources, const Site& site);
+  Trial(const Config& config, const SourceMap& sources, const Site& site)
+      : sources_(sources), before_(errors_of(config, sources, site)) {}
 
   /// Whether `changed`, in which `given` was written, does not have the error and breaks no rule
   /// that the original satisfies.
   bool cures(const Diagnostic& error, const Config& changed, const Site& site,
-             const std::string& given = "") const;
+             const std::string& given = "") const {
+    SourceMap sources = sources_;
+    if (!given.empty()) sources.record(given, {Place::Origin::set_option, given});
+    return std::ranges::all_of(errors_of(changed, sources, site), [&](const Diagnostic& one) {
+      return contains(before_, one) && !same(one, error);
+    });
+  }
 
  private:
-  using Errors = std::set<std::pair<std::string, std::string>>;  // code, path
-  static Errors errors_of(const Config& config, const SourceMap& sources, const Site& site);
-
   const SourceMap& sources_;
-  Errors before_;
+  std::vector<Diagnostic> before_;
 };
 
 /// Replaces the help of each finding by the result of `make`.
@@ -47,30 +69,6 @@ void change_help(Diagnostics& diagnostics, Make make) {
   for (Diagnostic& one : list) one.help = make(std::as_const(one));
   diagnostics.drop_if([](const Diagnostic&) { return true; });
   for (Diagnostic& one : list) diagnostics.add(std::move(one));
-}
-
-Trial::Trial(const Config& config, const SourceMap& sources, const Site& site)
-    : sources_(sources), before_(errors_of(config, sources, site)) {}
-
-Trial::Errors Trial::errors_of(const Config& config, const SourceMap& sources, const Site& site) {
-  Diagnostics found;
-  Check check(sources, found);
-  check_rules(Facts(config, site), check);
-  Errors errors;
-  for (const Diagnostic& one : found.list()) {
-    if (one.severity == Severity::error) errors.emplace(one.code, one.path);
-  }
-  return errors;
-}
-
-bool Trial::cures(const Diagnostic& error, const Config& changed, const Site& site,
-                  const std::string& given) const {
-  SourceMap sources = sources_;
-  if (!given.empty()) sources.record(given, {Place::Origin::set_option, given});
-  const Errors after = errors_of(changed, sources, site);
-  return std::ranges::all_of(after, [&](const auto& one) {
-    return before_.contains(one) && one != std::pair(error.code, error.path);
-  });
 }
 
 constexpr std::size_t max_errors = 20;  // most errors whose suggested values are tried
@@ -251,9 +249,8 @@ std::vector<std::int64_t> divisors(std::int64_t n, std::int64_t most) {
 class Search {
  public:
   Search(const Config& config, const Site& site) : config_(config), site_(site) {
-    for (const Diagnostic& one : errors_of(config)) {
-      if (!is_about_sizes(one)) others_.push_back(one);
-    }
+    others_ = errors_of(config, SourceMap{}, site);
+    std::erase_if(others_, is_about_sizes);
   }
 
   /// The nearest sizes that satisfy all rules, as text; if they change the batch, also the nearest
@@ -275,28 +272,12 @@ class Search {
     for (const Suggestion& one : all_) {
       if (with_this_batch && one.text.find("batch_size") != std::string::npos) continue;
       if (++tried > max_tried) break;
-      const std::vector<Diagnostic> list = errors_of(one.config);
-      if (std::all_of(list.begin(), list.end(), [&](const Diagnostic& e) { return is_old(e); })) {
-        return one.text;
-      }
+      const bool legal =
+          std::ranges::all_of(errors_of(one.config, SourceMap{}, site_),
+                              [&](const Diagnostic& error) { return contains(others_, error); });
+      if (legal) return one.text;
     }
     return "";
-  }
-
-  std::vector<Diagnostic> errors_of(const Config& config) const {
-    Diagnostics found;
-    const SourceMap nowhere;
-    Check check(nowhere, found);
-    check_rules(Facts(config, site_), check);
-    found.drop_if([](const Diagnostic& one) { return one.severity != Severity::error; });
-    return found.list();
-  }
-
-  /// Whether the given sizes also have this error, which no sizes cure.
-  bool is_old(const Diagnostic& error) const {
-    return std::any_of(others_.begin(), others_.end(), [&](const Diagnostic& one) {
-      return one.code == error.code && one.path == error.path;
-    });
   }
 
   void collect() {
@@ -372,7 +353,8 @@ class Search {
   const Config& config_;
   const Site& site_;
   std::vector<Suggestion> all_;
-  std::vector<Diagnostic> others_;  // errors that are not about sizes
+  std::vector<Diagnostic>
+      others_;  // errors of the given sizes that are not about sizes, which no sizes cure
 };
 
 }  // namespace

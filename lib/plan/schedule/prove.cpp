@@ -24,8 +24,26 @@ class ExchangeProof {
   explicit ExchangeProof(Fail fail) : fail_(std::move(fail)) {}
 
   /// Checks an F, R or B row; returns whether its pass is complete.
-  bool completes(const Action& row);
-  void finish() const;  // called after the last row
+  bool completes(const Action& row) {
+    Open& open = open_[row.kind == ActionKind::forward ? 0 : 1];
+    if (row.leg == ExchangePhase::whole || row.leg == ExchangePhase::out) {
+      if (open.any) fail_("begins before the next leg of " + to_string(open.last));
+    } else {
+      Action before = row;
+      before.leg = row.leg == ExchangePhase::work ? ExchangePhase::out : ExchangePhase::work;
+      if (!open.any || !(open.last == before)) fail_("must come after " + to_string(before));
+    }
+    if (row.leg != ExchangePhase::whole && row.end != row.begin + 1) fail_("a leg is of one unit");
+    open = {row.sends_rows(), row};
+    return !open.any;
+  }
+
+  /// Called after the last row.
+  void finish() const {
+    for (const Open& open : open_) {
+      if (open.any) fail_(formatted("the next leg of {} never comes", to_string(open.last)));
+    }
+  }
 
  private:
   struct Open {
@@ -37,24 +55,10 @@ class ExchangeProof {
   Open open_[2];  // open pass: F; R or B
 };
 
-bool ExchangeProof::completes(const Action& row) {
-  Open& open = open_[row.kind == ActionKind::forward ? 0 : 1];
-  if (row.leg == ExchangePhase::whole || row.leg == ExchangePhase::out) {
-    if (open.any) fail_("begins before the next leg of " + to_string(open.last));
-  } else {
-    Action before = row;
-    before.leg = row.leg == ExchangePhase::work ? ExchangePhase::out : ExchangePhase::work;
-    if (!open.any || !(open.last == before)) fail_("must come after " + to_string(before));
-  }
-  if (row.leg != ExchangePhase::whole && row.end != row.begin + 1) fail_("a leg is of one unit");
-  open = {row.sends_rows(), row};
-  return !open.any;
-}
+constexpr int none = -1;
 
-void ExchangeProof::finish() const {
-  for (const Open& open : open_) {
-    if (open.any) fail_(formatted("the next leg of {} never comes", to_string(open.last)));
-  }
+void make_room(std::vector<int>& slots, int slot) {
+  if (slot >= std::ssize(slots)) slots.resize(static_cast<std::size_t>(slot) + 1, none);
 }
 
 // The part of the proof of one rank's rows about shared memory: parameters are present when they
@@ -65,21 +69,131 @@ class MoveProof {
 
   /// Keeps references to `buckets` and `blocks`.
   MoveProof(const std::vector<BucketSum>& buckets, const std::vector<GatherBlock>& blocks,
-            Fail fail);
+            Fail fail)
+      : buckets_(buckets),
+        blocks_(blocks),
+        fail_(std::move(fail)),
+        gathered_(blocks.size(), 0),
+        arrived_(blocks.size(), 0),
+        freed_(blocks.size(), 0),
+        reduced_(buckets.size(), 0) {
+    for (const GatherBlock& block : blocks) make_room(block_in_, block.slot);
+    for (const BucketSum& sum : buckets) {
+      make_room(made_in_, sum.slot);
+      make_room(sum_in_, sum.slot);
+    }
+  }
+
   /// Checks the next row, whose bucket or block must exist.
-  void check(const Action& row);
+  void check(const Action& row) {
+    if (is_pass(row.kind)) {
+      check_read(row);
+      add_gradients(row);
+    }
+    switch (row.kind) {
+      case ActionKind::gather: return gather(row);
+      case ActionKind::wait_gather: return wait_gather(row);
+      case ActionKind::free: return free(row);
+      case ActionKind::reduce: return reduce(row);
+      case ActionKind::wait_reduce: return wait_reduce(row);
+      default: return;
+    }
+  }
+
   /// Called at the step.
-  void finish();
+  void finish() {
+    for (const int bucket : made_in_) {
+      if (bucket == none) continue;
+      fail_(formatted("the last gradients of bucket {} are never reduced", bucket));
+    }
+    for (std::size_t block = 0; block < blocks_.size(); ++block) {
+      const std::string name = formatted("gather {}", block);
+      if (gathered_[block] == 0 && !blocks_[block].freed) {
+        fail_(name + " is missing");
+      } else if (arrived_[block] < gathered_[block]) {
+        fail_("nobody waited for " + name);
+      } else if (blocks_[block].freed && freed_[block] < gathered_[block]) {
+        fail_(formatted("block {} is never freed", block));
+      }
+    }
+  }
 
  private:
-  void gather(const Action& row);
-  void wait_gather(const Action& row);
-  void free(const Action& row);
-  void check_read(const Action& row);
-  void add_gradients(const Action& row);
-  void reduce(const Action& row);
-  void wait_reduce(const Action& row);
-  void check_visit(const Action& row, int visit);
+  /// A block must be awaited and freed before it is gathered once more.
+  void gather(const Action& row) {
+    int& gathered = at(gathered_, row.bucket);
+    if (gathered > at(freed_, row.bucket)) fail_("has been gathered before");
+    check_visit(row, gathered++);
+    const int slot = at(blocks_, row.bucket).slot;
+    if (slot == none) return;
+    int& held = at(block_in_, slot);
+    if (held != none) fail_(formatted("its slot holds block {}", held));
+    held = row.bucket;
+  }
+
+  void wait_gather(const Action& row) {
+    const int gathered = at(gathered_, row.bucket);
+    if (gathered == at(freed_, row.bucket)) return fail_("is not being gathered");
+    at(arrived_, row.bucket) = gathered;
+    check_visit(row, gathered - 1);
+  }
+
+  void free(const Action& row) {
+    const GatherBlock& block = at(blocks_, row.bucket);
+    const int gathered = at(gathered_, row.bucket);
+    if (!block.freed) fail_("the block stays for the whole step");
+    if (gathered == at(freed_, row.bucket)) return fail_("has not been gathered");
+    if (at(arrived_, row.bucket) < gathered) fail_("is still being gathered");
+    at(freed_, row.bucket) = gathered;
+    check_visit(row, gathered - 1);
+    if (block.slot != none) at(block_in_, block.slot) = none;
+  }
+
+  void check_read(const Action& row) {
+    for (std::size_t block = 0; block < blocks_.size(); ++block) {
+      if (arrived_[block] > freed_[block] || !reads(row, blocks_[block])) continue;
+      const bool over = freed_[block] > 0 && freed_[block] == gathered_[block];
+      fail_(over ? formatted("reads parameters of block {}, which is freed", block)
+                 : formatted("reads parameters before wait_gather {}", block));
+    }
+  }
+
+  /// Checks the slots of gradients that are summed repeatedly.
+  void add_gradients(const Action& row) {
+    if (made_in_.empty()) return;
+    for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
+      const BucketSum& sum = buckets_[bucket];
+      if (sum.slot == none || !sum.adds(row)) continue;
+      const int summed = at(sum_in_, sum.slot);
+      if (summed != none) {
+        fail_(formatted("adds to gradients where the sum of bucket {} is under way", summed));
+      }
+      int& made = at(made_in_, sum.slot);
+      if (made != none && made != static_cast<int>(bucket)) {
+        fail_(formatted("adds to gradients where those of bucket {} are", made));
+      }
+      made = static_cast<int>(bucket);
+    }
+  }
+
+  void reduce(const Action& row) {
+    check_visit(row, at(reduced_, row.bucket)++);
+    const int slot = at(buckets_, row.bucket).slot;
+    if (slot == none) return;
+    if (at(made_in_, slot) != row.bucket)
+      fail_("sums a slot that holds no gradients of the bucket");
+    at(made_in_, slot) = none;
+    at(sum_in_, slot) = row.bucket;
+  }
+
+  void wait_reduce(const Action& row) {
+    if (at(buckets_, row.bucket).reduced) check_visit(row, at(reduced_, row.bucket) - 1);
+    const int slot = at(buckets_, row.bucket).slot;
+    if (slot != none && at(sum_in_, slot) == row.bucket) at(sum_in_, slot) = none;
+  }
+  void check_visit(const Action& row, int visit) {
+    if (row.visit != visit) fail_(formatted("should be visit {}", visit));
+  }
 
   const std::vector<BucketSum>& buckets_;
   const std::vector<GatherBlock>& blocks_;
@@ -93,136 +207,6 @@ class MoveProof {
   std::vector<int> sum_in_;    // per slot of gradients: bucket whose sum is unfinished
 };
 
-constexpr int none = -1;
-
-void make_room(std::vector<int>& slots, int slot) {
-  if (slot >= std::ssize(slots)) slots.resize(static_cast<std::size_t>(slot) + 1, none);
-}
-
-MoveProof::MoveProof(const std::vector<BucketSum>& buckets, const std::vector<GatherBlock>& blocks,
-                     Fail fail)
-    : buckets_(buckets),
-      blocks_(blocks),
-      fail_(std::move(fail)),
-      gathered_(blocks.size(), 0),
-      arrived_(blocks.size(), 0),
-      freed_(blocks.size(), 0),
-      reduced_(buckets.size(), 0) {
-  for (const GatherBlock& block : blocks) make_room(block_in_, block.slot);
-  for (const BucketSum& sum : buckets) {
-    make_room(made_in_, sum.slot);
-    make_room(sum_in_, sum.slot);
-  }
-}
-
-void MoveProof::check(const Action& row) {
-  if (is_pass(row.kind)) {
-    check_read(row);
-    add_gradients(row);
-  }
-  switch (row.kind) {
-    case ActionKind::gather: return gather(row);
-    case ActionKind::wait_gather: return wait_gather(row);
-    case ActionKind::free: return free(row);
-    case ActionKind::reduce: return reduce(row);
-    case ActionKind::wait_reduce: return wait_reduce(row);
-    default: return;
-  }
-}
-
-void MoveProof::check_visit(const Action& row, int visit) {
-  if (row.visit != visit) fail_(formatted("should be visit {}", visit));
-}
-
-/// A block must be awaited and freed before it is gathered once more.
-void MoveProof::gather(const Action& row) {
-  int& gathered = at(gathered_, row.bucket);
-  if (gathered > at(freed_, row.bucket)) fail_("has been gathered before");
-  check_visit(row, gathered++);
-  const int slot = at(blocks_, row.bucket).slot;
-  if (slot == none) return;
-  int& held = at(block_in_, slot);
-  if (held != none) fail_(formatted("its slot holds block {}", held));
-  held = row.bucket;
-}
-
-void MoveProof::wait_gather(const Action& row) {
-  const int gathered = at(gathered_, row.bucket);
-  if (gathered == at(freed_, row.bucket)) return fail_("is not being gathered");
-  at(arrived_, row.bucket) = gathered;
-  check_visit(row, gathered - 1);
-}
-
-void MoveProof::free(const Action& row) {
-  const GatherBlock& block = at(blocks_, row.bucket);
-  const int gathered = at(gathered_, row.bucket);
-  if (!block.freed) fail_("the block stays for the whole step");
-  if (gathered == at(freed_, row.bucket)) return fail_("has not been gathered");
-  if (at(arrived_, row.bucket) < gathered) fail_("is still being gathered");
-  at(freed_, row.bucket) = gathered;
-  check_visit(row, gathered - 1);
-  if (block.slot != none) at(block_in_, block.slot) = none;
-}
-
-void MoveProof::check_read(const Action& row) {
-  for (std::size_t block = 0; block < blocks_.size(); ++block) {
-    if (arrived_[block] > freed_[block] || !reads(row, blocks_[block])) continue;
-    const bool over = freed_[block] > 0 && freed_[block] == gathered_[block];
-    fail_(over ? formatted("reads parameters of block {}, which is freed", block)
-               : formatted("reads parameters before wait_gather {}", block));
-  }
-}
-
-/// Checks the slots of gradients that are summed repeatedly.
-void MoveProof::add_gradients(const Action& row) {
-  if (made_in_.empty()) return;
-  for (std::size_t bucket = 0; bucket < buckets_.size(); ++bucket) {
-    const BucketSum& sum = buckets_[bucket];
-    if (sum.slot == none || !sum.adds(row)) continue;
-    const int summed = at(sum_in_, sum.slot);
-    if (summed != none) {
-      fail_(formatted("adds to gradients where the sum of bucket {} is under way", summed));
-    }
-    int& made = at(made_in_, sum.slot);
-    if (made != none && made != static_cast<int>(bucket)) {
-      fail_(formatted("adds to gradients where those of bucket {} are", made));
-    }
-    made = static_cast<int>(bucket);
-  }
-}
-
-void MoveProof::reduce(const Action& row) {
-  check_visit(row, at(reduced_, row.bucket)++);
-  const int slot = at(buckets_, row.bucket).slot;
-  if (slot == none) return;
-  if (at(made_in_, slot) != row.bucket) fail_("sums a slot that holds no gradients of the bucket");
-  at(made_in_, slot) = none;
-  at(sum_in_, slot) = row.bucket;
-}
-
-void MoveProof::wait_reduce(const Action& row) {
-  if (at(buckets_, row.bucket).reduced) check_visit(row, at(reduced_, row.bucket) - 1);
-  const int slot = at(buckets_, row.bucket).slot;
-  if (slot != none && at(sum_in_, slot) == row.bucket) at(sum_in_, slot) = none;
-}
-
-void MoveProof::finish() {
-  for (const int bucket : made_in_) {
-    if (bucket == none) continue;
-    fail_(formatted("the last gradients of bucket {} are never reduced", bucket));
-  }
-  for (std::size_t block = 0; block < blocks_.size(); ++block) {
-    const std::string name = formatted("gather {}", block);
-    if (gathered_[block] == 0 && !blocks_[block].freed) {
-      fail_(name + " is missing");
-    } else if (arrived_[block] < gathered_[block]) {
-      fail_("nobody waited for " + name);
-    } else if (blocks_[block].freed && freed_[block] < gathered_[block]) {
-      fail_(formatted("block {} is never freed", block));
-    }
-  }
-}
-
 // The part of the proof of one rank's rows about host copies: activations are copied to the host
 // after F, and back before they are read.
 class CopyProof {
@@ -230,83 +214,75 @@ class CopyProof {
   using Fail = std::function<void(const std::string& what)>;  // about the current row
 
   /// Keeps a reference to `input`.
-  CopyProof(const ScheduleInput& input, Fail fail);
+  CopyProof(const ScheduleInput& input, Fail fail) : input_(input), fail_(std::move(fail)) {
+    int end = 0;
+    first_ = input.units.empty() ? 0 : input.units.front().begin;
+    for (const UnitRange& range : input.units) {
+      first_ = std::min(first_, range.begin);
+      end = std::max(end, range.end);
+    }
+    where_.assign(static_cast<std::size_t>(std::max(0, end - first_) * input.microbatches),
+                  Where::nowhere);
+  }
+
   /// Checks the next row, whose chunk, micro-batch and units must be the rank's.
-  void check(const Action& row);
+  void check(const Action& row) {
+    if (is_pass(row.kind)) {
+      for (int unit = row.begin; unit < row.end; ++unit) {
+        if (input_.forms.on_host(unit)) pass(row, unit);
+      }
+    }
+    if (is_host_copy(row.kind) && !input_.forms.on_host(row.begin)) {
+      return fail_(formatted("unit {} is not kept on the host", row.begin));
+    }
+    switch (row.kind) {
+      case ActionKind::offload:
+        return move(row, Where::made, Where::leaving, "must come once, after F");
+      case ActionKind::wait_offload:
+        return move(row, Where::leaving, Where::away, "no copy to the host is under way");
+      case ActionKind::reload:
+        return move(row, Where::away, Where::coming, "it is not on the host");
+      case ActionKind::wait_reload:
+        return move(row, Where::coming, Where::back, "no copy from the host is under way");
+      default: return;
+    }
+  }
+
   /// Called at the step.
-  void finish();
+  void finish() {
+    const auto under_way = [](Where place) {
+      return place == Where::leaving || place == Where::coming;
+    };
+    if (std::any_of(where_.begin(), where_.end(), under_way))
+      fail_("nobody waited for a host copy");
+  }
 
  private:
   /// The state of a unit's activations of one micro-batch.
   enum class Where : std::uint8_t { nowhere, made, leaving, away, coming, back };
-  Where& where(int unit, int microbatch);
-  void pass(const Action& row, int unit);
-  void move(const Action& row, Where from, Where to, const char* otherwise);
+  Where& where(int unit, int microbatch) {
+    return at(where_, (unit - first_) * input_.microbatches + microbatch);
+  }
+  void pass(const Action& row, int unit) {
+    Where& now = where(unit, row.microbatch);
+    if (row.kind == ActionKind::forward) {
+      if (runs(row.leg, ExchangePhase::home)) now = Where::made;
+    } else if (now != Where::back) {
+      fail_(formatted("reads what unit {} keeps on the host before wait_reload", unit));
+    }
+  }
+
+  void move(const Action& row, Where from, Where to, const char* otherwise) {
+    Where& now = where(row.begin, row.microbatch);
+    if (now != from) fail_(otherwise);
+    now = to;
+  }
 
   const ScheduleInput& input_;
   Fail fail_;
   int first_ = 0;  // first unit of the rank
   std::vector<Where> where_;
 };
-
-CopyProof::CopyProof(const ScheduleInput& input, Fail fail)
-    : input_(input), fail_(std::move(fail)) {
-  int end = 0;
-  first_ = input.units.empty() ? 0 : input.units.front().begin;
-  for (const UnitRange& range : input.units) {
-    first_ = std::min(first_, range.begin);
-    end = std::max(end, range.end);
-  }
-  where_.assign(static_cast<std::size_t>(std::max(0, end - first_) * input.microbatches),
-                Where::nowhere);
-}
-
-CopyProof::Where& CopyProof::where(int unit, int microbatch) {
-  return at(where_, (unit - first_) * input_.microbatches + microbatch);
-}
-
-void CopyProof::check(const Action& row) {
-  if (is_pass(row.kind)) {
-    for (int unit = row.begin; unit < row.end; ++unit) {
-      if (input_.forms.on_host(unit)) pass(row, unit);
-    }
-  }
-  if (is_host_copy(row.kind) && !input_.forms.on_host(row.begin)) {
-    return fail_(formatted("unit {} is not kept on the host", row.begin));
-  }
-  switch (row.kind) {
-    case ActionKind::offload:
-      return move(row, Where::made, Where::leaving, "must come once, after F");
-    case ActionKind::wait_offload:
-      return move(row, Where::leaving, Where::away, "no copy to the host is under way");
-    case ActionKind::reload: return move(row, Where::away, Where::coming, "it is not on the host");
-    case ActionKind::wait_reload:
-      return move(row, Where::coming, Where::back, "no copy from the host is under way");
-    default: return;
-  }
-}
-
-void CopyProof::pass(const Action& row, int unit) {
-  Where& now = where(unit, row.microbatch);
-  if (row.kind == ActionKind::forward) {
-    if (runs(row.leg, ExchangePhase::home)) now = Where::made;
-  } else if (now != Where::back) {
-    fail_(formatted("reads what unit {} keeps on the host before wait_reload", unit));
-  }
-}
-
-void CopyProof::move(const Action& row, Where from, Where to, const char* otherwise) {
-  Where& now = where(row.begin, row.microbatch);
-  if (now != from) fail_(otherwise);
-  now = to;
-}
-
-void CopyProof::finish() {
-  const auto under_way = [](Where place) {
-    return place == Where::leaving || place == Where::coming;
-  };
-  if (std::any_of(where_.begin(), where_.end(), under_way)) fail_("nobody waited for a host copy");
-}
 
 /// The progress of one chunk and micro-batch on this rank.
 struct RankProgress {
