@@ -54,6 +54,14 @@ class Check {
   Diagnostics& diagnostics_;
 };
 
+/// Returns a function idle(key, differs) that calls no_effect() for a key of `section`, such as
+/// "parallel.".
+inline auto idle_in(Check& check, const std::string& section, const std::string& reason) {
+  return [&check, section, reason](const std::string& key, bool differs) {
+    check.no_effect(section + key, differs, reason);
+  };
+}
+
 /// The limit of numbers without a limit of their own, such as steps and sequences.
 inline constexpr std::int64_t max_count = std::int64_t{1} << 40;
 

@@ -77,11 +77,11 @@ void check_level(const Facts& facts, Check& check) {
   if (dealt) {
     check.no_effect(level_path, level == "level2",
                     "parallel_mode data_parallel sums whole gradients on every rank");
-    const char* dealt_whole = "parallel_mode data_parallel deals whole parameters to the ranks";
-    check.no_effect("parallel.parallel_optimizer.threshold",
-                    optimizer.threshold != ParallelOptimizerConfig{}.threshold, dealt_whole);
-    check.no_effect(size_path, optimizer.weight_shard_size != -1, dealt_whole);
-    check.no_effect(gradients_path, !shard && !optimizer.optimizer_level, dealt_whole);
+    const auto idle = idle_in(check, "parallel.parallel_optimizer.",
+                              "parallel_mode data_parallel deals whole parameters to the ranks");
+    idle("threshold", optimizer.threshold != ParallelOptimizerConfig{}.threshold);
+    idle("weight_shard_size", optimizer.weight_shard_size != -1);
+    idle("gradient_accumulation_shard", !shard && !optimizer.optimizer_level);
     remark_memory(facts, check);
   }
   const RecomputeConfig& recompute = facts.config.recompute;
@@ -188,22 +188,18 @@ void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_
 void remark_kinds(const Facts& facts, Check& check) {
   const CommFusionConfig& fusion = facts.parallel().comm_fusion;
   const bool sharded = facts.parallel().parallel_optimizer.enable;
-  const auto idle = [&](const char* kind, const FusionConfig& one, const std::string& reason) {
+  const auto idle = [&](const char* kind, const FusionConfig& one, const char* reason) {
     check.no_effect("parallel.comm_fusion." + std::string(kind),
                     one.mode.has_value() || one.config.size || one.config.index, reason);
   };
-  if (!fusion.openstate) {
-    const std::string reason = "comm_fusion.openstate is false";
-    idle("allreduce", fusion.allreduce, reason);
-    idle("allgather", fusion.allgather, reason);
-    idle("reducescatter", fusion.reducescatter, reason);
-  } else if (!sharded) {
-    const std::string reason = "only parallel_optimizer uses this collective";
-    idle("allgather", fusion.allgather, reason);
-    idle("reducescatter", fusion.reducescatter, reason);
-  } else if (facts.mode == ParallelMode::data_parallel &&
-             facts.parallel().bucket_rule != BucketRule::megatron) {
-    const std::string reason = "data_parallel updates whole parameters, which are not fused";
+  const bool dealt = facts.mode == ParallelMode::data_parallel &&
+                     facts.parallel().bucket_rule != BucketRule::megatron;
+  const char* reason = !fusion.openstate ? "comm_fusion.openstate is false"
+                       : !sharded        ? "only parallel_optimizer uses this collective"
+                       : dealt ? "data_parallel updates whole parameters, which are not fused"
+                               : nullptr;
+  if (!fusion.openstate) idle("allreduce", fusion.allreduce, reason);
+  if (reason != nullptr) {
     idle("allgather", fusion.allgather, reason);
     idle("reducescatter", fusion.reducescatter, reason);
   }
@@ -219,39 +215,30 @@ void remark_rule(const Facts& facts, Check& check) {
     return;
   }
   const BucketRule rule = resolve_bucket_rule(parallel);
-  const std::string reason = "bucket_rule is " + std::string(word_of(rule));
+  const auto idle = idle_in(check, "parallel.", "bucket_rule is " + std::string(word_of(rule)));
   if (rule != BucketRule::layers) {
-    check.no_effect("parallel.gradient_aggregation_group",
-                    parallel.gradient_aggregation_group.has_value(), reason);
+    idle("gradient_aggregation_group", parallel.gradient_aggregation_group.has_value());
   }
   if (rule != BucketRule::size && rule != BucketRule::megatron) {
-    check.no_effect("parallel.bucket_size", parallel.bucket_size.has_value(), reason);
+    idle("bucket_size", parallel.bucket_size.has_value());
   }
-  if (rule != BucketRule::comm_fusion) {
-    check.no_effect("parallel.comm_fusion.allreduce",
-                    parallel.comm_fusion.allreduce.mode.has_value(), reason);
-    check.no_effect("parallel.comm_fusion.reducescatter",
-                    parallel.comm_fusion.reducescatter.mode.has_value(), reason);
-    check.no_effect("parallel.comm_fusion.allgather",
-                    parallel.comm_fusion.allgather.mode.has_value(), reason);
-    check.no_effect("parallel.comm_fusion.openstate", !parallel.comm_fusion.openstate, reason);
-  }
+  if (rule == BucketRule::comm_fusion) return;
+  idle("comm_fusion.allreduce", parallel.comm_fusion.allreduce.mode.has_value());
+  idle("comm_fusion.reducescatter", parallel.comm_fusion.reducescatter.mode.has_value());
+  idle("comm_fusion.allgather", parallel.comm_fusion.allgather.mode.has_value());
+  idle("comm_fusion.openstate", !parallel.comm_fusion.openstate);
 }
 
 void remark_one_replica(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
-  const std::string reason = "with one replica, gradients are not communicated";
-  check.no_effect("parallel.bucket_rule", parallel.bucket_rule.has_value(), reason);
-  check.no_effect("parallel.bucket_size", parallel.bucket_size.has_value(), reason);
-  check.no_effect("parallel.comm_fusion.allreduce", parallel.comm_fusion.allreduce.mode.has_value(),
-                  reason);
-  check.no_effect("parallel.comm_fusion.allgather", parallel.comm_fusion.allgather.mode.has_value(),
-                  reason);
-  check.no_effect("parallel.comm_fusion.reducescatter",
-                  parallel.comm_fusion.reducescatter.mode.has_value(), reason);
-  check.no_effect("parallel.comm_fusion.openstate", !parallel.comm_fusion.openstate, reason);
-  check.no_effect("parallel.gradient_aggregation_group",
-                  parallel.gradient_aggregation_group.has_value(), reason);
+  const auto idle = idle_in(check, "parallel.", "with one replica, gradients are not communicated");
+  idle("bucket_rule", parallel.bucket_rule.has_value());
+  idle("bucket_size", parallel.bucket_size.has_value());
+  idle("comm_fusion.allreduce", parallel.comm_fusion.allreduce.mode.has_value());
+  idle("comm_fusion.allgather", parallel.comm_fusion.allgather.mode.has_value());
+  idle("comm_fusion.reducescatter", parallel.comm_fusion.reducescatter.mode.has_value());
+  idle("comm_fusion.openstate", !parallel.comm_fusion.openstate);
+  idle("gradient_aggregation_group", parallel.gradient_aggregation_group.has_value());
 }
 
 }  // namespace

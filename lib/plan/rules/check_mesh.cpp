@@ -23,11 +23,9 @@ std::string mode_of(const Facts& facts) {
 void remark_sizes(const Facts& facts, Check& check) {
   if (!facts.unsplit) return;
   const ParallelConfig& parallel = facts.parallel();
-  const std::string reason =
-      mode_of(facts) + " does not split the model; hybrid_parallel applies the given sizes";
-  const auto idle = [&](const char* key, bool differs) {
-    check.no_effect("parallel." + std::string(key), differs, reason);
-  };
+  const auto idle = idle_in(
+      check, "parallel.",
+      mode_of(facts) + " does not split the model; hybrid_parallel applies the given sizes");
   idle("tensor_parallel", parallel.tensor_parallel != 1);
   idle("context_parallel", parallel.context_parallel != 1);
   idle("expert_parallel", parallel.expert_parallel != 1);
@@ -63,23 +61,21 @@ void remark_compiled(const Facts& facts, Check& check) {
 void remark_data(const Facts& facts, Check& check) {
   const ParallelConfig& parallel = facts.parallel();
   if (!facts.splits) {
-    const std::string reason =
-        mode_of(facts) +
-        " ignores it; hybrid_parallel, semi_auto_parallel and auto_parallel use it";
-    check.no_effect("parallel.gradient_fp32_sync", !parallel.gradient_fp32_sync, reason);
-    check.no_effect("parallel.loss_repeated_mean", !parallel.loss_repeated_mean, reason);
-    check.no_effect("parallel.dataset_strategy", !(parallel.dataset_strategy == DatasetSplit{}),
-                    reason);
+    const auto idle =
+        idle_in(check, "parallel.",
+                mode_of(facts) +
+                    " ignores it; hybrid_parallel, semi_auto_parallel and auto_parallel use it");
+    idle("gradient_fp32_sync", !parallel.gradient_fp32_sync);
+    idle("loss_repeated_mean", !parallel.loss_repeated_mean);
+    idle("dataset_strategy", !(parallel.dataset_strategy == DatasetSplit{}));
   }
   if (!facts.mesh_is_clean(check)) return;
   const bool narrow = resolve_compute(facts.config.precision) != ComputeType::fp32;
-  const char* one_replica = "data_parallel is 1";
-  check.no_effect("parallel.dataset_strategy",
-                  facts.mesh.dp == 1 && parallel.dataset_strategy.word == "full_batch",
-                  one_replica);
+  const auto alone = idle_in(check, "parallel.", "data_parallel is 1");
+  alone("dataset_strategy", facts.mesh.dp == 1 && parallel.dataset_strategy.word == "full_batch");
   if (facts.replicas() == 1) {
-    check.no_effect("parallel.gradients_mean", parallel.gradients_mean == false, one_replica);
-    check.no_effect("parallel.parameter_broadcast", parallel.parameter_broadcast, one_replica);
+    alone("gradients_mean", parallel.gradients_mean == false);
+    alone("parameter_broadcast", parallel.parameter_broadcast);
   }
   check.no_effect("parallel.loss_repeated_mean", facts.mesh.tp == 1 && !parallel.loss_repeated_mean,
                   "tensor_parallel is 1, so no two ranks compute the same loss");

@@ -274,12 +274,12 @@ void refuse_rope(const ModelConfig& model, Check& check) {
 }
 
 void ignore_rope(const ModelConfig& model, Check& check) {
-  const char* idle = "use_rope is false";
+  const auto idle = idle_in(check, "model.", "use_rope is false");
   const ModelConfig usual;
-  check.no_effect("model.rotary_base", model.rotary_base != usual.rotary_base, idle);
-  check.no_effect("model.rotary_percent", model.rotary_percent != usual.rotary_percent, idle);
-  check.no_effect("model.rotary_interleaved", model.rotary_interleaved, idle);
-  check.no_effect("model.rope_scaling", model.rope_scaling != RopeScalingConfig{}, idle);
+  idle("rotary_base", model.rotary_base != usual.rotary_base);
+  idle("rotary_percent", model.rotary_percent != usual.rotary_percent);
+  idle("rotary_interleaved", model.rotary_interleaved);
+  idle("rope_scaling", model.rope_scaling != RopeScalingConfig{});
 }
 
 /// The types that read a key of rope_scaling, and whether its value differs from the default.

@@ -557,12 +557,10 @@ void check_lengths(const Facts& facts, Check& check) {
 /// Warns about keys of section pipeline that have no effect with one stage.
 void remark_one_stage(const Facts& facts, Check& check) {
   const PipelineConfig& pipeline = facts.parallel().pipeline;
-  const std::string reason = facts.unsplit
-                                 ? formatted("parallel_mode {} has no stages", word_of(facts.mode))
-                                 : "pipeline_stages is 1";
-  const auto idle = [&](const char* key, bool differs) {
-    check.no_effect("parallel.pipeline." + std::string(key), differs, reason);
-  };
+  const auto idle =
+      idle_in(check, "parallel.pipeline.",
+              facts.unsplit ? formatted("parallel_mode {} has no stages", word_of(facts.mode))
+                            : "pipeline_stages is 1");
   idle("dtype", pipeline.dtype.has_value());
   idle("comm_backend", pipeline.comm_backend.has_value());
   idle("overlap_p2p_comm", pipeline.overlap_p2p_comm);

@@ -420,12 +420,10 @@ void check_precision(const Config& config, Check& check) {
   }
   if (!resolve_loss_scaling(config).dynamic()) {
     const PrecisionConfig usual;
-    const std::string reason = config.hooks.grad_scale == "none" ? "hooks.grad_scale is none"
-                               : precision.loss_scale            ? "loss_scale is constant"
-                                                                 : "dynamic_loss_scale is false";
-    const auto remark = [&](const char* key, bool differs) {
-      check.no_effect(std::string("precision.") + key, differs, reason);
-    };
+    const auto remark = idle_in(check, "precision.",
+                                config.hooks.grad_scale == "none" ? "hooks.grad_scale is none"
+                                : precision.loss_scale            ? "loss_scale is constant"
+                                                                  : "dynamic_loss_scale is false");
     remark("initial_loss_scale", precision.initial_loss_scale != usual.initial_loss_scale);
     remark("min_loss_scale", precision.min_loss_scale != usual.min_loss_scale);
     remark("loss_scale_growth", precision.loss_scale_growth != usual.loss_scale_growth);

@@ -523,9 +523,7 @@ StageMap map_of(const Cut& cut, const std::vector<std::int64_t>& counts) {
 
 void remark_unused(const Cut& cut, const std::string& reason) {
   const PipelineConfig& pipeline = cut.pipeline;
-  const auto idle = [&](const char* name, bool differs) {
-    cut.check.no_effect(key(name), differs, reason);
-  };
+  const auto idle = idle_in(cut.check, "parallel.pipeline.", reason);
   idle("first_stage_layers", pipeline.first_stage_layers.has_value());
   idle("last_stage_layers", pipeline.last_stage_layers.has_value());
   idle("account_for_embedding", pipeline.account_for_embedding);
