@@ -366,9 +366,9 @@ void Engine::begin_step(const std::vector<Batch>& batches) {
       tokens_now_ > 0 ? static_cast<float>(factor / static_cast<double>(tokens_now_)) : 0.0F;
   const SchedulePace& pace = plan_.length.pace;
   state.learning_rate =
-      static_cast<float>(learning_rate_at(input_.lr_schedule, pace.end, pace.at(updates_)));
+      static_cast<float>(learning_rate(input_.lr_schedule, pace.end, pace.at(updates_)));
   state.weight_decay =
-      static_cast<float>(weight_decay_at(input_.optimizer, pace.end, pace.at(updates_)));
+      static_cast<float>(weight_decay(input_.optimizer, pace.end, pace.at(updates_)));
   state.bias_correction1 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta1, update));
   state.bias_correction2 = static_cast<float>(1.0 - std::pow(input_.optimizer.beta2, update));
 }

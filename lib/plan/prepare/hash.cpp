@@ -1,5 +1,6 @@
 #include "base/integers.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <concepts>
@@ -222,105 +223,103 @@ void add_stage(Digest& digest, const StagePlan& stage) {
   }
 }
 
-/// A setting that is not hashed by its value.
+/// Settings that are not hashed by their values, for one reason.
 struct Exception {
   // given: whether it is set; changed: only if not the default; word: up to the first ':'
   enum class Hashed { nothing, given, changed, word };
-  std::string_view path;  // path of a key, or of a section with all keys
   Hashed hashed = Hashed::nothing;
   std::string_view reason;
+  std::vector<std::string_view> paths;  // paths of keys, or of sections with all keys
 };
 
-constexpr std::string_view model_forms = "Plan::model says it, where it is not the family's usual";
-
-constexpr Exception exceptions[] = {
-    {"model.preset", Exception::Hashed::nothing, "its values are hashed themselves"},
-    {"model.layers", Exception::Hashed::nothing, "add_kinds says what they mean"},
-    {"model.layer_pattern", Exception::Hashed::nothing, "add_kinds says what it means"},
-    {"model.use_rope", Exception::Hashed::changed, "a plan without it has the hash that it had"},
-    {"log.max_attention_logit", Exception::Hashed::changed,
-     "a plan without it has the hash that it had"},
-    {"optimizer.qk_clip_threshold", Exception::Hashed::changed,
-     "a plan without it has the hash that it had"},
-    {"optimizer.qk_clip_alpha", Exception::Hashed::changed,
-     "a plan without it has the hash that it had"},
-    {"model.from", Exception::Hashed::given, "hosts may keep the model elsewhere"},
-    {"model.rope_scaling.type", Exception::Hashed::nothing, model_forms},
-    {"model.rope_scaling.attention_factor", Exception::Hashed::nothing, model_forms},
-    {"model.rope_scaling.beta_fast", Exception::Hashed::nothing, model_forms},
-    {"model.rope_scaling.beta_slow", Exception::Hashed::nothing, model_forms},
-    {"model.rope_scaling.mscale", Exception::Hashed::nothing, model_forms},
-    {"model.rope_scaling.mscale_all_dim", Exception::Hashed::nothing, model_forms},
-    {"model.rope_scaling.truncate", Exception::Hashed::nothing, model_forms},
-    {"model.rope_scaling.alpha", Exception::Hashed::nothing, model_forms},
-    {"model.rope_scaling.short_factor", Exception::Hashed::nothing, model_forms},
-    {"model.rope_scaling.long_factor", Exception::Hashed::nothing, model_forms},
-    {"model.rotary_percent", Exception::Hashed::nothing, model_forms},
-    {"model.rotary_interleaved", Exception::Hashed::nothing, model_forms},
-    {"model.softmax_scale", Exception::Hashed::nothing, model_forms},
-    {"model.sliding_window", Exception::Hashed::nothing, model_forms},
-    {"model.attention_chunk_size", Exception::Hashed::nothing, model_forms},
-    {"model.attn_logit_softcapping", Exception::Hashed::nothing, model_forms},
-    {"model.attention_temperature", Exception::Hashed::nothing, model_forms},
-    {"model.softmax_type", Exception::Hashed::nothing, model_forms},
-    {"model.attention_output_gate", Exception::Hashed::nothing, model_forms},
-    {"model.final_logit_softcapping", Exception::Hashed::nothing, model_forms},
-    {"model.add_out_bias", Exception::Hashed::nothing, model_forms},
-    {"model.add_mlp_bias", Exception::Hashed::nothing, model_forms},
-    {"model.activation", Exception::Hashed::nothing, model_forms},
-    {"model.gated_linear_unit", Exception::Hashed::nothing, model_forms},
-    {"model.glu_linear_offset", Exception::Hashed::nothing, model_forms},
-    {"model.activation_func_clamp_value", Exception::Hashed::nothing, model_forms},
-    {"model.norm_placement", Exception::Hashed::nothing, model_forms},
-    {"model.qk_layernorm_form", Exception::Hashed::nothing, model_forms},
-    {"model.qk_layernorm_after_rope", Exception::Hashed::nothing, model_forms},
-    {"model.zero_centered_norm", Exception::Hashed::nothing, model_forms},
-    {"model.embedding_multiplier", Exception::Hashed::nothing, model_forms},
-    {"model.residual_multiplier", Exception::Hashed::nothing, model_forms},
-    {"model.logit_scale", Exception::Hashed::nothing, model_forms},
-    {"data.train.path", Exception::Hashed::nothing, "hosts may keep their data elsewhere"},
-    {"data.validation.path", Exception::Hashed::given, "hosts may keep their data elsewhere"},
-    {"data.tokenizer", Exception::Hashed::word, "hosts may keep the model's file elsewhere"},
-    {"data.cache_dir", Exception::Hashed::nothing, "a folder of the host"},
-    {"data.prefetch", Exception::Hashed::nothing, "each rank reads ahead on its own"},
-    {"parallel.device", Exception::Hashed::nothing, "Plan::device says what it means"},
-    {"parallel.attention_backend", Exception::Hashed::nothing, "Plan::cudnn says what it means"},
-    {"parallel.product_algorithms", Exception::Hashed::nothing, "all ranks take that of rank 0"},
-    {"parallel.cuda_graphs", Exception::Hashed::nothing, "Plan::cuda_graphs says what it means"},
-    {"parallel.head_chunk", Exception::Hashed::nothing, "Plan::head_tokens says what it means"},
-    {"parallel.share_devices", Exception::Hashed::nothing, "Plan::share_devices says it"},
-    {"parallel.product_sm_margin", Exception::Hashed::nothing, "Plan::product_sm_margin says it"},
-    {"parallel.global_rank", Exception::Hashed::nothing, "only `plan` uses it"},
-    {"parallel.deadline_seconds", Exception::Hashed::nothing, "it changes no result"},
-    {"parallel.check_collectives", Exception::Hashed::nothing,
-     "it takes effect before the ranks compare plans"},
-    {"parallel.strategy_ckpt_config", Exception::Hashed::nothing, "files that no rank waits for"},
-    {"parallel.group_ckpt_save_file", Exception::Hashed::nothing, "a file that no rank waits for"},
-    {"cluster.device", Exception::Hashed::nothing, "it only predicts times"},
-    {"cluster.software", Exception::Hashed::nothing, "it only predicts times"},
-    {"cluster.levels", Exception::Hashed::nothing, "they only predict times"},
-    {"cluster.price_per_hour", Exception::Hashed::nothing, "it only predicts a cost"},
-    {"cluster", Exception::Hashed::given,
-     "the rates only predict times; whether they are given decides what all ranks measure"},
-    {"log.level", Exception::Hashed::nothing, "each rank writes its own messages"},
-    {"log.color", Exception::Hashed::nothing, "each rank writes its own messages"},
-    {"log.trace", Exception::Hashed::given,
-     "only the first rank uses the path; all ranks send their rows"},
-    {"output.dir", Exception::Hashed::nothing, "hosts may keep their output elsewhere"},
-    {"output.overwrite", Exception::Hashed::nothing, "only the first rank uses it"},
-    {"output.tensorboard", Exception::Hashed::nothing, "only the first rank uses it"},
-    {"checkpoint.keep", Exception::Hashed::nothing, "only the first rank uses it"},
-    {"checkpoint.keep_every", Exception::Hashed::nothing, "only the first rank uses it"},
-    {"checkpoint.keep_best", Exception::Hashed::nothing, "only the first rank uses it"},
-};
+/// The first row with a path decides.
+const std::vector<Exception>& exceptions() {
+  using enum Exception::Hashed;
+  static const std::vector<Exception> rows{
+      {nothing, "its values are hashed themselves", {"model.preset"}},
+      {nothing, "add_kinds says what it means", {"model.layers", "model.layer_pattern"}},
+      {changed,
+       "a plan without it has the hash that it had",
+       {"model.use_rope", "log.max_attention_logit", "optimizer.qk_clip_threshold",
+        "optimizer.qk_clip_alpha"}},
+      {given,
+       "hosts may keep the model or the data elsewhere",
+       {"model.from", "data.validation.path"}},
+      {nothing,
+       "Plan::model says it, where it is not the family's usual",
+       {"model.rope_scaling.type",
+        "model.rope_scaling.attention_factor",
+        "model.rope_scaling.beta_fast",
+        "model.rope_scaling.beta_slow",
+        "model.rope_scaling.mscale",
+        "model.rope_scaling.mscale_all_dim",
+        "model.rope_scaling.truncate",
+        "model.rope_scaling.alpha",
+        "model.rope_scaling.short_factor",
+        "model.rope_scaling.long_factor",
+        "model.rotary_percent",
+        "model.rotary_interleaved",
+        "model.softmax_scale",
+        "model.sliding_window",
+        "model.attention_chunk_size",
+        "model.attn_logit_softcapping",
+        "model.attention_temperature",
+        "model.softmax_type",
+        "model.attention_output_gate",
+        "model.final_logit_softcapping",
+        "model.add_out_bias",
+        "model.add_mlp_bias",
+        "model.activation",
+        "model.gated_linear_unit",
+        "model.glu_linear_offset",
+        "model.activation_func_clamp_value",
+        "model.norm_placement",
+        "model.qk_layernorm_form",
+        "model.qk_layernorm_after_rope",
+        "model.zero_centered_norm",
+        "model.embedding_multiplier",
+        "model.residual_multiplier",
+        "model.logit_scale"}},
+      {nothing,
+       "hosts may keep their data and output elsewhere",
+       {"data.train.path", "data.cache_dir", "output.dir"}},
+      {word, "hosts may keep the model's file elsewhere", {"data.tokenizer"}},
+      {nothing,
+       "each rank reads ahead, and writes its messages, on its own",
+       {"data.prefetch", "log.level", "log.color"}},
+      {nothing,
+       "a member of Plan says what it means",
+       {"parallel.device", "parallel.attention_backend", "parallel.cuda_graphs",
+        "parallel.head_chunk", "parallel.share_devices", "parallel.product_sm_margin"}},
+      {nothing, "all ranks take that of rank 0", {"parallel.product_algorithms"}},
+      {nothing, "only `plan` uses it", {"parallel.global_rank"}},
+      {nothing, "it changes no result", {"parallel.deadline_seconds"}},
+      {nothing, "it takes effect before the ranks compare plans", {"parallel.check_collectives"}},
+      {nothing,
+       "files that no rank waits for",
+       {"parallel.strategy_ckpt_config", "parallel.group_ckpt_save_file"}},
+      {nothing,
+       "it only predicts times or a cost",
+       {"cluster.device", "cluster.software", "cluster.levels", "cluster.price_per_hour"}},
+      {given,
+       "the rates only predict times; whether they are given decides what all ranks measure",
+       {"cluster"}},
+      {given, "only the first rank uses the path; all ranks send their rows", {"log.trace"}},
+      {nothing,
+       "only the first rank uses it",
+       {"output.overwrite", "output.tensorboard", "checkpoint.keep", "checkpoint.keep_every",
+        "checkpoint.keep_best"}}};
+  return rows;
+}
 
 const Exception* find_exception(std::string_view path) {
-  for (const Exception& row : exceptions) {
-    const bool covers = path.starts_with(row.path) &&
-                        (path.size() == row.path.size() || path[row.path.size()] == '.');
-    if (covers) return &row;
-  }
-  return nullptr;
+  const auto covers = [&](std::string_view covered) {
+    return path.starts_with(covered) &&
+           (path.size() == covered.size() || path[covered.size()] == '.');
+  };
+  const auto found = std::ranges::find_if(
+      exceptions(), [&](const Exception& row) { return std::ranges::any_of(row.paths, covers); });
+  return found == exceptions().end() ? nullptr : &*found;
 }
 
 /// The digest of the default value at `path`.

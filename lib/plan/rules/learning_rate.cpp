@@ -25,12 +25,7 @@ double ratio(double part, std::int64_t whole) { return part / static_cast<double
 
 }  // namespace
 
-double learning_rate(const LrScheduleConfig& schedule, std::int64_t total_steps,
-                     std::int64_t step) {
-  return learning_rate_at(schedule, total_steps, static_cast<double>(step));
-}
-
-double learning_rate_at(const LrScheduleConfig& schedule, std::int64_t total_steps, double step) {
+double learning_rate(const LrScheduleConfig& schedule, std::int64_t total_steps, double step) {
   const double span = schedule.max_lr - schedule.min_lr;
   const std::int64_t decay = schedule.decay_steps.value_or(total_steps);
   const auto warmup = static_cast<double>(schedule.warmup_steps);
@@ -62,11 +57,7 @@ double learning_rate_at(const LrScheduleConfig& schedule, std::int64_t total_ste
   return schedule.max_lr;
 }
 
-double weight_decay(const OptimizerConfig& optimizer, std::int64_t total_steps, std::int64_t step) {
-  return weight_decay_at(optimizer, total_steps, static_cast<double>(step));
-}
-
-double weight_decay_at(const OptimizerConfig& optimizer, std::int64_t total_steps, double step) {
+double weight_decay(const OptimizerConfig& optimizer, std::int64_t total_steps, double step) {
   const double end = optimizer.end_weight_decay.value_or(optimizer.weight_decay);
   const double start = optimizer.start_weight_decay.value_or(optimizer.weight_decay);
   const std::int64_t rise = optimizer.weight_decay_incr_steps.value_or(total_steps);
