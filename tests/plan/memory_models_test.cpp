@@ -158,16 +158,16 @@ TEST_CASE("a configuration's arguments for megatron's estimate", "[memory_models
 TEST_CASE("activations by Korthikanti et al., table 2", "[memory_models]") {
   MemoryModelInput in{.layers = 4, .hidden = 16, .heads = 4, .sequence = 8, .micro_batch = 2};
   const double sbh = 256;  // 5 a s / h = 10
-  CHECK(korthikanti_layer(in, Technique::none) == sbh * 44);
+  CHECK(korthikanti_layer(in, "none") == sbh * 44);
   in.tp = 2;
-  CHECK(korthikanti_layer(in, Technique::tensor) == sbh * (10 + 12 + 5));
-  CHECK(korthikanti_layer(in, Technique::tensor_sequence) == sbh * 22);
-  CHECK(korthikanti_layer(in, Technique::tensor_selective) == sbh * 22);
-  CHECK(korthikanti_layer(in, Technique::tensor_sequence_selective) == sbh * 17);
-  CHECK(korthikanti_layer(in, Technique::full) == sbh * 2);
+  CHECK(korthikanti_layer(in, "tensor") == sbh * (10 + 12 + 5));
+  CHECK(korthikanti_layer(in, "tensor_sequence") == sbh * 22);
+  CHECK(korthikanti_layer(in, "tensor_selective") == sbh * 22);
+  CHECK(korthikanti_layer(in, "tensor_sequence_selective") == sbh * 17);
+  CHECK(korthikanti_layer(in, "full") == sbh * 2);
   in.tp = 1;  // then the tensor rows are those without parallelism
-  CHECK(korthikanti_layer(in, Technique::tensor) == korthikanti_layer(in, Technique::none));
-  CHECK(korthikanti_layer(in, Technique::tensor_sequence) == sbh * 44);
+  CHECK(korthikanti_layer(in, "tensor") == korthikanti_layer(in, "none"));
+  CHECK(korthikanti_layer(in, "tensor_sequence") == sbh * 44);
 }
 
 TEST_CASE("the first stage by Korthikanti et al., equation 5", "[memory_models]") {
@@ -175,20 +175,19 @@ TEST_CASE("the first stage by Korthikanti et al., equation 5", "[memory_models]"
   in.vocab = 128;
   in.tp = 2;
   const double sbh = 256;
-  CHECK(korthikanti_total(in, Technique::full) == 8 * sbh + sbh / 2 + 2 * sbh * 9);
+  CHECK(korthikanti_total(in, "full") == 8 * sbh + sbh / 2 + 2 * sbh * 9);
   in.pp = 4;
-  CHECK(korthikanti_total(in, Technique::full) == 8 * sbh + 2 * sbh);
+  CHECK(korthikanti_total(in, "full") == 8 * sbh + 2 * sbh);
   in.chunks = 3;
-  CHECK(korthikanti_total(in, Technique::full) == Approx(8 * sbh * 1.25 + 2 * sbh));
+  CHECK(korthikanti_total(in, "full") == Approx(8 * sbh * 1.25 + 2 * sbh));
 }
 
 TEST_CASE("which technique a plan is nearest to", "[memory_models]") {
   Config config = small_config();
   Plan plan;
-  CHECK(technique_of(plan, config.recompute) == Technique::tensor_selective);
+  CHECK(technique_of(plan, config.recompute) == Technique("tensor_selective"));
   plan.sequence_parallel = true;
-  CHECK(technique_of(plan, config.recompute) == Technique::tensor_sequence_selective);
+  CHECK(technique_of(plan, config.recompute) == Technique("tensor_sequence_selective"));
   config.recompute.enable = true;
-  CHECK(technique_of(plan, config.recompute) == Technique::full);
-  for (const Technique technique : all_techniques) CHECK(name_of(technique) != "?");
+  CHECK(technique_of(plan, config.recompute) == Technique("full"));
 }

@@ -118,8 +118,8 @@ TEST_CASE("each stage is searched alone, over its own ranks", "[search]") {
   CHECK(first.products.front().name == "layers.0.attention.q");
   CHECK(second.products.front().name == "layers.2.attention.q");
   CHECK(second.products.back().name == "head");
-  CHECK(first.data == MatrixShape{4, 64});
-  CHECK(second.data == MatrixShape{256, 128});
+  CHECK(first.data == Shape{4, 64});
+  CHECK(second.data == Shape{256, 128});
   // The parts of i are at most the number of sequences.
   CHECK(parts_in(*one.report, "layers.0.attention.q").i <= 4);
 }

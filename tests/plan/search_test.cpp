@@ -102,8 +102,7 @@ SearchNet net_of(const Json& one) {
     NetInput input{.model = model, .rows = batch * sequence, .data_last = last};
     for (std::int64_t layer = 0; layer < model.layers; ++layer) input.layers.push_back(layer);
     input.head = kind == "gpt";
-    input.data =
-        input.head ? MatrixShape{batch, sequence} : MatrixShape{batch * sequence, model.hidden};
+    input.data = input.head ? Shape{batch, sequence} : Shape{batch * sequence, model.hidden};
     return make_net(input);
   }
   if (last) {

@@ -214,15 +214,9 @@ MemoryModelRows korthikanti_rows(const PrintInput& input) {
   rows.about = "activations of the first stage, " + std::string(name_of(technique));
   rows.numbers = {{"layer", korthikanti_layer(sizes, technique)},
                   {"total", korthikanti_total(sizes, technique)}};
-  static constexpr std::array<const char*, all_techniques.size()> keys{
-      "layer_none",
-      "layer_tensor",
-      "layer_tensor_sequence",
-      "layer_tensor_selective",
-      "layer_tensor_sequence_selective",
-      "layer_full"};
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    rows.numbers.push_back({keys[i], korthikanti_layer(sizes, all_techniques[i])});
+  for (const Word& row : words_of<Technique>) {
+    rows.numbers.push_back(
+        {"layer_" + std::string(row.text), korthikanti_layer(sizes, Technique(row.value))});
   }
   return rows;
 }

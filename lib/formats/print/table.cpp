@@ -396,18 +396,9 @@ std::string choice_text(const CutChoice& choice) {
   return next ? text + " before " + name_of(*next) + " " + elements(*cost_of(choice, *next)) : text;
 }
 
-const char* operator_name(SearchOperator which) {
-  switch (which) {
-    case SearchOperator::attention: return "attention";
-    case SearchOperator::feed_forward: return "feed_forward";
-    case SearchOperator::head: break;
-  }
-  return "head";
-}
-
 /// The decision about one operator, with neighbouring layers of equal decisions merged.
 struct SearchDecision {
-  SearchOperator of = SearchOperator::head;
+  SearchOperator of = "head";
   std::int64_t first = 0, last = 0;
   std::string what;     // split in words, with the number of parts
   std::string costs{};  // costs of the first layer in the last round
@@ -460,10 +451,10 @@ std::vector<SearchDecision> decisions_of(const SearchReport& report) {
     add(decisions, {of, layer, layer, word_text(report, of, layer) + (given ? "; given" : "")});
   };
   for (std::int64_t layer = 0; layer < std::ssize(report.splits.attention); ++layer) {
-    spread(SearchOperator::attention, layer);
-    spread(SearchOperator::feed_forward, layer);
+    spread("attention", layer);
+    spread("feed_forward", layer);
   }
-  spread(SearchOperator::head, 0);
+  spread("head", 0);
   return decisions;
 }
 
@@ -536,9 +527,8 @@ std::string search_section(const PrintInput& input) {
   std::string text = "search  " + search_line(report) + "\n";
   for (const SearchDecision& one : decisions_of(report)) {
     const std::string layers = one.first == one.last ? "layer " : "layers ";
-    const std::string where =
-        one.of == SearchOperator::head ? "" : layers + span_text(one.first, one.last) + " ";
-    text += labelled(operator_name(one.of), where + one.what);
+    const std::string where = one.of == "head" ? "" : layers + span_text(one.first, one.last) + " ";
+    text += labelled(std::string(word_of(one.of)), where + one.what);
     if (!one.costs.empty()) text += labelled("", "the last cut, in elements: " + one.costs);
   }
   for (const std::string& note : report.notes) text += labelled("note", note);

@@ -1,23 +1,24 @@
 #include "plan/cost/published_memory.h"
 
 #include <algorithm>
+#include <array>
 
+#include "base/at.h"
 #include "base/integers.h"
+#include "config/schema/words.h"
 #include "plan/cost/estimate.h"
 
 namespace trainctl {
 
 std::string_view name_of(Technique technique) {
-  switch (technique) {
-    case Technique::none: return "no parallelism";
-    case Technique::tensor: return "tensor";
-    case Technique::tensor_sequence: return "tensor and sequence";
-    case Technique::tensor_selective: return "tensor, selective recomputation";
-    case Technique::tensor_sequence_selective:
-      return "tensor and sequence, selective recomputation";
-    case Technique::full: return "full recomputation";
-  }
-  return "?";
+  static constexpr std::array<std::string_view, words_of<Technique>.size()> names{
+      "no parallelism",
+      "tensor",
+      "tensor and sequence",
+      "tensor, selective recomputation",
+      "tensor and sequence, selective recomputation",
+      "full recomputation"};
+  return at(names, static_cast<int>(technique));
 }
 
 MemoryModelInput korthikanti_input(const Plan& plan) {
@@ -36,24 +37,20 @@ MemoryModelInput korthikanti_input(const Plan& plan) {
 }
 
 Technique technique_of(const Plan& plan, const RecomputeConfig& recompute) {
-  if (recompute.enable && recompute.select == "full") return Technique::full;
-  return plan.sequence_parallel ? Technique::tensor_sequence_selective
-                                : Technique::tensor_selective;
+  if (recompute.enable && recompute.select == "full") return "full";
+  return plan.sequence_parallel ? Technique("tensor_sequence_selective")
+                                : Technique("tensor_selective");
 }
 
 double korthikanti_layer(const MemoryModelInput& input, Technique technique) {
   const double sbh = input.sequence * input.micro_batch * input.hidden;
   const double scores = 5 * input.heads * input.sequence / input.hidden;
   const double t = input.tp;
-  switch (technique) {
-    case Technique::none: return sbh * (34 + scores);
-    case Technique::tensor: return sbh * (10 + 24 / t + scores / t);
-    case Technique::tensor_sequence: return sbh / t * (34 + scores);
-    case Technique::tensor_selective: return sbh * (10 + 24 / t);
-    case Technique::tensor_sequence_selective: return sbh / t * 34;
-    case Technique::full: return sbh * 2;
-  }
-  return 0;
+  if (technique == "none") return sbh * (34 + scores);
+  if (technique == "tensor") return sbh * (10 + 24 / t + scores / t);
+  if (technique == "tensor_sequence") return sbh / t * (34 + scores);
+  if (technique == "tensor_selective") return sbh * (10 + 24 / t);
+  return technique == "full" ? sbh * 2 : sbh / t * 34;
 }
 
 double korthikanti_total(const MemoryModelInput& input, Technique technique) {

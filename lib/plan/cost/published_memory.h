@@ -2,7 +2,6 @@
 // what is allocated.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -32,21 +31,11 @@ struct MemoryModelInput {
 // in Large Transformer Models" (arXiv 2205.05198), table 2 and section 4.3: 16-bit activations, an
 // MLP of 4 h, dropout everywhere and attention scores that are stored.
 
-/// The rows of table 2, in its order.
-enum class Technique : std::uint8_t {
-  none,                       // s b h (34 + 5 a s / h)
-  tensor,                     // s b h (10 + 24 / t + 5 a s / (h t))
-  tensor_sequence,            // s b h / t (34 + 5 a s / h)
-  tensor_selective,           // s b h (10 + 24 / t)
-  tensor_sequence_selective,  // s b h / t 34
-  full,                       // s b h 2
-};
-inline constexpr std::array<Technique, 6> all_techniques{Technique::none,
-                                                         Technique::tensor,
-                                                         Technique::tensor_sequence,
-                                                         Technique::tensor_selective,
-                                                         Technique::tensor_sequence_selective,
-                                                         Technique::full};
+/// The rows of table 2, in its order: s b h (34 + 5 a s / h); s b h (10 + 24 / t + 5 a s / (h t));
+/// s b h / t (34 + 5 a s / h); s b h (10 + 24 / t); s b h / t 34; s b h 2.
+using Technique =
+    OneOf<"none|tensor|tensor_sequence|tensor_selective|tensor_sequence_selective|full">;
+/// The name in output: "tensor and sequence".
 std::string_view name_of(Technique technique);
 
 /// Only what the formulas of the paper read is set.

@@ -33,13 +33,13 @@ bool SearchedSplits::any() const {
 }
 
 std::optional<SplitBy>& SearchedSplits::of(SearchOperator which, std::int64_t layer) {
-  if (which == SearchOperator::head) return head;
-  return at(which == SearchOperator::attention ? attention : feed_forward, layer);
+  if (which == "head") return head;
+  return at(which == "attention" ? attention : feed_forward, layer);
 }
 
 const std::optional<SplitBy>& SearchedSplits::of(SearchOperator which, std::int64_t layer) const {
-  if (which == SearchOperator::head) return head;
-  return at(which == SearchOperator::attention ? attention : feed_forward, layer);
+  if (which == "head") return head;
+  return at(which == "attention" ? attention : feed_forward, layer);
 }
 
 SearchedSplits no_splits(std::int64_t layers) {

@@ -29,7 +29,7 @@ class NetBuilder {
     for (const std::int64_t layer : input_.layers) add_layer(layer);
     if (input_.head) {
       const ModelShape& model = input_.model;
-      stream_ = read_stream("head", 0, SearchOperator::head, model.padded_vocab);
+      stream_ = read_stream("head", 0, "head", model.padded_vocab);
     }
     walk();
     return std::move(net_);
@@ -69,7 +69,7 @@ class NetBuilder {
     const auto reads = [&](const char* name, SearchOperator of, std::int64_t width) {
       return read_stream(prefix + name, layer, of, width);
     };
-    const SearchOperator attention = SearchOperator::attention;
+    const SearchOperator attention = "attention";
     const int q = reads("attention.q", attention, model.q_features());
     const LayerForm form = layer_form(model, layer);
     const int k = reads("attention.k", attention, form.attention.kv());
@@ -86,7 +86,7 @@ class NetBuilder {
                   .producers = {at(vertices_, q).product}},
                  factors.size() == 1 ? factors.front() : add(no_product, factors));
     if (form.has_experts()) return;
-    const SearchOperator mlp = SearchOperator::feed_forward;
+    const SearchOperator mlp = "feed_forward";
     factors.clear();
     const std::int64_t ffn = form.ffn;
     if (model.gated_mlp) factors.push_back(reads("mlp.gate", mlp, ffn));

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/shape.h"
+#include "config/schema/choices.h"
 #include "plan/tables/model.h"
 #include "plan/tables/splits.h"
 
@@ -20,14 +22,8 @@ struct Extents {
   friend bool operator==(const Extents&, const Extents&) = default;
 };
 
-/// Rows and columns of a whole tensor, before ranks divide it.
-struct MatrixShape {
-  std::int64_t rows = 1, columns = 1;
-  friend bool operator==(const MatrixShape&, const MatrixShape&) = default;
-};
-
 /// The operators that operator_splits names.
-enum class SearchOperator : std::uint8_t { attention, feed_forward, head };
+using SearchOperator = OneOf<"attention|feed_forward|head">;
 
 /// Denotes the data in a list of producers or in the order of visits.
 inline constexpr int data_node = -1;
@@ -35,7 +31,7 @@ inline constexpr int data_node = -1;
 struct SearchProduct {
   std::string name;        // name in strategy files, such as "layers.0.attention.q"
   std::int64_t layer = 0;  // index in the model; 0 for the head
-  SearchOperator of = SearchOperator::head;
+  SearchOperator of = "head";
   bool sums = false;  // true for products `out` and `down`: a split by features cuts k
   Extents extents{};
   std::vector<int> producers{};  // products that make the first input (indices), or data_node
@@ -44,7 +40,7 @@ struct SearchProduct {
 
 struct SearchNet {
   std::vector<SearchProduct> products;  // in the order of the model
-  MatrixShape data;
+  Shape data{1, 1};        // [rows, columns] of the whole tensor, before ranks divide it
   std::vector<int> order;  // order of visits in a round: indices of products, and data_node once
 };
 
@@ -54,7 +50,7 @@ struct NetInput {
   std::vector<std::int64_t> layers{};  // indices in the model, ascending
   bool head = false;
   std::int64_t rows = 1;   // i: number of tokens of a micro-batch on all replicas of the stage
-  MatrixShape data{};      // shape of token ids, or of a received tensor
+  Shape data{1, 1};        // shape of token ids, or of a received tensor
   bool data_last = false;  // whether the data is visited after all products
 };
 

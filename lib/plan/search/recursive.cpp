@@ -116,8 +116,8 @@ class CutRounds {
 
   /// Cuts the first dimension of the data if its share is divisible, else the second.
   void cut_data() {
-    const bool rows = (answer_.net.data.rows / data_parts_.rows) % factor_ == 0;
-    (rows ? data_parts_.rows : data_parts_.columns) *= factor_;
+    const bool rows = (answer_.net.data[0] / data_parts_[0]) % factor_ == 0;
+    data_parts_[rows ? 0 : 1] *= factor_;
     data_cut_ = rows ? Side::rows : Side::columns;
   }
 
@@ -158,7 +158,7 @@ class CutRounds {
     return cut ? std::optional(side_of_output(*cut)) : std::nullopt;
   }
 
-  MatrixShape output_of(int producer) const {
+  Shape output_of(int producer) const {
     if (producer == data_node) return answer_.net.data;
     const Extents& whole = at(products(), producer).extents;
     return {whole.i, whole.j};
@@ -168,7 +168,7 @@ class CutRounds {
   double moving_cost(int product, ProductCut cut) const {
     const SearchProduct& node = at(products(), product);
     const Extents& share = at(shares_, product);
-    const MatrixShape read{node.extents.i, node.extents.k};
+    const Shape read{node.extents.i, node.extents.k};
     const double input = moved_weight * static_cast<double>(share.i) * static_cast<double>(share.k);
     const double output =
         moved_weight * static_cast<double>(share.i) * static_cast<double>(share.j);
@@ -181,11 +181,11 @@ class CutRounds {
       const auto made = made_by(*node.second);
       if (made && *made != side_of_second(cut)) cost += input;
     }
-    const MatrixShape written{node.extents.i, node.extents.j};
+    const Shape written{node.extents.i, node.extents.j};
     for (const int consumer : at(consumers_, product)) {
       const auto& other = at(cuts_, consumer);
       const Extents& whole = at(products(), consumer).extents;
-      const bool same = MatrixShape{whole.i, whole.k} == written;
+      const bool same = Shape{whole.i, whole.k} == written;
       if (other && same && side_of_input(*other) != side_of_output(cut)) cost += output;
     }
     return cost;
@@ -211,7 +211,7 @@ class CutRounds {
   StageSearch answer_;
   std::vector<std::vector<int>> consumers_;  // for each product, the products that read its output
   std::vector<Extents> shares_;              // extents of each product on a rank before this round
-  MatrixShape data_parts_;
+  Shape data_parts_{1, 1};
   int factor_ = 2;
   std::vector<std::optional<ProductCut>> cuts_;  // for each product, its cut in this round
   std::optional<Side> data_cut_;

@@ -23,15 +23,6 @@ constexpr const char* search_key = "parallel.search_mode";
 
 std::string last_name(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
-const char* key_of(SearchOperator which) {
-  switch (which) {
-    case SearchOperator::attention: return "attention";
-    case SearchOperator::feed_forward: return "feed_forward";
-    case SearchOperator::head: break;
-  }
-  return "head";
-}
-
 class ArrangementSearch {
  public:
   ArrangementSearch(const SearchInput& input, Check& check)
@@ -118,8 +109,8 @@ class ArrangementSearch {
       for (int unit = blocks.begin; unit < blocks.end; ++unit) input.layers.push_back(unit - 1);
       input.head = input.head || held.holds(head_unit(facts_.model.layers));
       if (chunk == 0) {
-        input.data = held.holds(0) ? MatrixShape{batch, config_.model.seq_length}
-                                   : MatrixShape{input.rows, facts_.model.hidden};
+        input.data = held.holds(0) ? Shape{batch, config_.model.seq_length}
+                                   : Shape{input.rows, facts_.model.hidden};
       }
     }
     input.data_last = facts_.site.world_size > max_ranks_data_in_order &&
@@ -169,11 +160,11 @@ class ArrangementSearch {
   void add_merged() {
     if (report_.tensor_parallel == 1) return;
     for (const SearchOperator which :
-         {SearchOperator::attention, SearchOperator::feed_forward, SearchOperator::head}) {
+         {SearchOperator("attention"), SearchOperator("feed_forward"), SearchOperator("head")}) {
       std::string text;
       for (const StageSearch& one : report_.stages) text += merged(which, one, text);
       if (!text.empty())
-        report_.notes.push_back("search-merged: " + std::string(key_of(which)) + ": " + text);
+        report_.notes.push_back("search-merged: " + std::string(word_of(which)) + ": " + text);
     }
   }
 
