@@ -150,7 +150,7 @@ class OneLayer {
   void fill_all() const {
     std::uint64_t number = 0;
     for (const ParamSpec& row : make_parameters(model_, Mesh{})) {
-      if (!row.name.starts_with(name_of_layer) || row.init != InitKind::normal) continue;
+      if (!row.name.starts_with(name_of_layer) || row.init != "normal") continue;
       fill(ops_, parameters_.at(row.name), number++, weight_deviation);
     }
     fill(ops_, saved_.x, number++, 1);

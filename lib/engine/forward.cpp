@@ -89,12 +89,11 @@ std::string row_of(const char* what, int unit) { return what + std::to_string(un
 
 std::vector<SlabRow> slab_rows(const Plan& plan, const StagePlan& stage) {
   std::vector<SlabRow> rows;
-  any_block(stage.units, plan.model.layers, [&](int unit) {
+  for (const int unit : blocks_of(stage.units, plan.model.layers)) {
     const Shape shape{plan.model.positions, plan.local_of(unit).kv};
     rows.push_back({row_of("k", unit), shape, plan.compute});
     rows.push_back({row_of("v", unit), shape, plan.compute});
-    return false;
-  });
+  }
   rows.push_back({"logits", {1, plan.model.padded_vocab}, plan.compute});
   rows.push_back({"logits_fp32", {1, plan.model.padded_vocab}, DType::f32});
   return rows;

@@ -178,7 +178,7 @@ BlockForm form_in_view(const StagePlan& stage, int view, int unit) {
 
 std::vector<std::int64_t> scored_layers(const Plan& plan, const StagePlan& stage) {
   std::vector<std::int64_t> layers;
-  for (const int unit : first_blocks(stage.units, plan.model.layers, plan.model.layers)) {
+  for (const int unit : blocks_of(stage.units, plan.model.layers)) {
     layers.push_back(unit - 1);
   }
   return layers;
@@ -187,7 +187,7 @@ std::vector<std::int64_t> scored_layers(const Plan& plan, const StagePlan& stage
 std::int64_t scores_of_rank(const Plan& plan) {
   std::int64_t most = 0;
   for (const StagePlan& stage : plan.stages) {
-    most = std::max(most, count_blocks(stage.units, plan.model.layers));
+    most = std::max<std::int64_t>(most, std::ssize(blocks_of(stage.units, plan.model.layers)));
   }
   return most * plan.model.heads;
 }

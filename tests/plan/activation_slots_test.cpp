@@ -163,7 +163,7 @@ void check_counts(const Plan& plan, const Config& config, int stage) {
   CHECK(own.device == slots.bytes);
   CHECK(own.host == slots.host_bytes);
   const SlotBytes counted =
-      StageBytes(plan, stage, move_config(config)).of(at(plan.stages, stage).forms);
+      slot_counter(plan, stage, move_config(config))(at(plan.stages, stage).forms);
   CHECK(counted.device == slots.bytes);
   CHECK(counted.host == slots.host_bytes);
 }

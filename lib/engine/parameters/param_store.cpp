@@ -102,9 +102,9 @@ void ParamStore::initialise(const OpContext& context, std::uint64_t seed, const 
     const ParamSpec& spec = at(table(), i);
     const Slice own = owned(i);
     const Tensor values = master(i).view({own.length()});
-    if (spec.init != InitKind::normal) {
+    if (spec.init != "normal") {
       const std::vector<float> same(static_cast<std::size_t>(own.length()),
-                                    spec.init == InitKind::ones ? 1.0F : 0.0F);
+                                    spec.init == "ones" ? 1.0F : 0.0F);
       const HostValues on_host(values);
       store_floats(same.data(), on_host.values());
       on_host.store();

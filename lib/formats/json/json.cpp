@@ -205,7 +205,6 @@ struct ParameterPlace {
 };
 
 void write_parameter(JsonText& json, const Plan& plan, const ParameterPlace& place) {
-  static constexpr std::array<const char*, 3> inits{"normal", "zeros", "ones"};
   const StagePlan& held = plan.stages[static_cast<std::size_t>(place.stage)];
   const ParamSpec& row = held.parameters[place.index];
   json.open_object(one_line);
@@ -219,7 +218,7 @@ void write_parameter(JsonText& json, const Plan& plan, const ParameterPlace& pla
   write_shard(json, held.shards[place.index]);
   json.member("role", row.is_vector ? "vector" : "matrix");
   json.member("master", name_of(row.master));
-  json.member("init", inits[static_cast<std::size_t>(row.init)]);
+  json.member("init", word_of(row.init));
   json.member("init_deviation", row.init_deviation);
   json.member("decay", row.decay);
   json.member("unit", row.unit);
@@ -428,7 +427,7 @@ void write_recompute_layers(JsonText& json, const Plan& plan) {
   json.key("recompute_layers").open_array();
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     const StagePlan& rows = plan.stages[static_cast<std::size_t>(stage)];
-    for (const int unit : first_blocks(rows.units, plan.model.layers, plan.model.layers)) {
+    for (const int unit : blocks_of(rows.units, plan.model.layers)) {
       const BlockForm usual = rows.forms.of(unit, false);
       const BlockForm partial = rows.forms.is_partial.empty() ? usual : rows.forms.of(unit, true);
       if (!usual.repeats() && !partial.repeats() && !usual.on_host) continue;

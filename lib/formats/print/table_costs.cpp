@@ -292,7 +292,7 @@ std::size_t end_of_run(const std::vector<int>& units, std::size_t first, const A
 /// "layers 0-3 full, layer 4 norms"; `partial`: for the micro-batches that keep more.
 std::string layers_text(const Plan& plan, const StagePlan& rows, bool partial) {
   std::string text;
-  const std::vector<int> blocks = first_blocks(rows.units, plan.model.layers, plan.model.layers);
+  const std::vector<int> blocks = blocks_of(rows.units, plan.model.layers);
   for (std::size_t first = 0; first < blocks.size();) {
     const BlockForm form = rows.forms.of(blocks[first], partial);
     const std::size_t last = end_of_run(blocks, first, [&](int unit) {
@@ -318,7 +318,7 @@ std::string layer_list(const std::vector<int>& units) {
 
 /// "layers 0..3, 64.1 MiB of a layer and micro-batch, 769.2 MiB of a rank", kept on the host.
 std::string host_text(const Plan& plan, int stage, const StagePlan& rows) {
-  std::vector<int> units = first_blocks(rows.units, plan.model.layers, plan.model.layers);
+  std::vector<int> units = blocks_of(rows.units, plan.model.layers);
   std::erase_if(units, [&](int unit) { return !rows.forms.on_host(unit); });
   if (units.empty()) return "";
   std::int64_t most = 0;

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "config/schema/words.h"
 #include "plan/rules/learning_rate.h"
 
 namespace trainctl {
@@ -153,8 +154,7 @@ std::vector<std::pair<std::string_view, int>> splits_of(const ParamSpec& row) {
 }
 
 std::string init_text(const ParamSpec& row) {
-  if (row.init == InitKind::zeros) return "zeros";
-  if (row.init == InitKind::ones) return "ones";
+  if (row.init != "normal") return std::string(word_of(row.init));
   return "normal " + printed("%.4g", row.init_deviation);
 }
 

@@ -367,10 +367,9 @@ std::vector<CollectiveUse> estimate_communication(const Plan& plan, std::int64_t
                                                   const StepNumbers& numbers) {
   const StagePlan& stage = plan.stage_of(rank);
   UseList list(plan, stage);
-  any_block(stage.units, plan.model.layers, [&](int unit) {
+  for (const int unit : blocks_of(stage.units, plan.model.layers)) {
     add_block(list, unit, passes_of(plan, stage, unit));
-    return false;
-  });
+  }
   if (list.holds(0)) add_embedding(list);
   if (list.holds(head_unit(plan.model.layers))) add_head(list);
   add_messages(list);

@@ -7,13 +7,12 @@
 #include <vector>
 
 #include "base/at.h"
+#include "base/integers.h"
 #include "plan/cost/communication.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/overlap.h"
 #include "plan/cost/step_time.h"
-#include "plan/model/attention.h"
-#include "plan/model/experts.h"
-#include "plan/model/mlp.h"
+#include "plan/model/block.h"
 #include "plan/ownership/matrix_exchange.h"
 #include "plan/prices/price_list.h"
 #include "plan/tables/mesh.h"
@@ -41,13 +40,6 @@ struct RepeatedWork {
   double all() const { return products + rest; }
 };
 
-/// A product, with the number of equal products that run at once: one for each expert of a rank.
-struct PricedPart {
-  Product product;
-  std::int64_t groups = 1;
-  bool routed = false;  // product of routed experts
-};
-
 /// Number of times that tensors of this shape are read or written by an element-wise operation: a
 /// norm with the residual sum before it, an activation function, a copy of rows.
 struct ElementPasses {
@@ -60,64 +52,38 @@ ElementPasses passes_of_elements(const Product& product, bool gated) {
   return {2, 2};
 }
 
-std::vector<PricedPart> parts_of(const Plan& plan, int unit) {
-  const LayerForm form = plan.form_of(unit);
-  const auto local = plan.local_of(unit);
-  std::vector<PricedPart> parts;
-  const auto norm = [&](bool there, std::optional<BlockPart> part) {
-    if (there) parts.push_back({{part, local.stream_rows, 0, form.hidden}});
-  };
-  norm(norms_before(form.norms), BlockPart::norm1);
-  const auto add = [&](const Products& products) {
-    for (const Product& one : products) parts.push_back({one});
-  };
-  add(attention_products(form, local));
-  norm(norms_after(form.norms), BlockPart::projection);
-  norm(norms_before(form.norms), BlockPart::norm2);
-  if (!form.has_experts()) {
-    add(mlp_products(form, local));
-  } else {
-    add(router_products(form, local));
-    for (const Product& one : routed_products(form, local)) {
-      parts.push_back({one, local.experts, true});
-    }
-    add(shared_products(form, local));
-  }
-  norm(norms_after(form.norms), {});
-  return parts;
-}
-
 /// Joins neighbouring products with the same input, where the software does so.
-void join_inputs(std::vector<PricedPart>& parts) {
-  std::vector<PricedPart> joined;
-  for (const PricedPart& part : parts) {
-    const bool same = !joined.empty() && part.product.in > 0 &&
-                      joined.back().product.in == part.product.in && part.product.part &&
-                      joined.back().product.part == part.product.part &&
-                      joined.back().groups == part.groups && joined.back().routed == part.routed;
+void join_inputs(Products& products) {
+  Products joined;
+  for (const Product& one : products) {
+    const bool same = !joined.empty() && one.in > 0 && joined.back().in == one.in && one.part &&
+                      joined.back().part == one.part && joined.back().experts == one.experts;
     if (same) {
-      joined.back().product.out += part.product.out;
+      joined.back().out += one.out;
     } else {
-      joined.push_back(part);
+      joined.push_back(one);
     }
   }
-  parts = std::move(joined);
+  products = std::move(joined);
 }
 
 class BlockPricer {
  public:
   BlockPricer(const PriceList& list, const Plan& plan, int unit)
-      : list_(list), plan_(plan), unit_(unit), parts_(parts_of(plan, unit)) {
-    if (list.machine().software.fuses_inputs) join_inputs(parts_);
+      : list_(list),
+        plan_(plan),
+        unit_(unit),
+        products_(block_products(plan.form_of(unit), plan.local_of(unit))) {
+    if (list.machine().software.fuses_inputs) join_inputs(products_);
   }
-  const std::vector<PricedPart>& parts() const { return parts_; }
+  const Products& products() const { return products_; }
 
-  PassSeconds product(const PricedPart& part) const {
-    const Product& one = part.product;
-    const std::int64_t rows = (one.rows + part.groups - 1) / part.groups;
-    return {list_.product({rows, one.out, one.in, part.groups}),
-            list_.product({rows, one.in, one.out, part.groups}),
-            list_.product({one.in, one.out, rows, part.groups, true})};
+  PassSeconds product(const Product& one) const {
+    const std::int64_t groups = std::max<std::int64_t>(1, one.experts);
+    const std::int64_t rows = divide_up(one.rows, groups);
+    return {list_.product({rows, one.out, one.in, groups}),
+            list_.product({rows, one.in, one.out, groups}),
+            list_.product({one.in, one.out, rows, groups, true})};
   }
   PassSeconds attention(const Product& one) const {
     const PricedAttention priced = attended(one);
@@ -141,7 +107,7 @@ class BlockPricer {
   const PriceList& list_;
   const Plan& plan_;
   int unit_;
-  std::vector<PricedPart> parts_;
+  Products products_;
 };
 
 void add_pass(PassSeconds& sum, const PassSeconds& one) {
@@ -153,15 +119,14 @@ void add_pass(PassSeconds& sum, const PassSeconds& one) {
 BlockPrice block_price(const PriceList& list, const Plan& plan, int unit) {
   const BlockPricer pricer(list, plan, unit);
   BlockPrice price;
-  for (const PricedPart& part : pricer.parts()) {
-    const Product& one = part.product;
+  for (const Product& one : pricer.products()) {
     if (one.is_attention()) {
       add_pass(price.attention, pricer.attention(one));
       price.attention_flops += pricer.attention_flops(one);
     } else if (one.in == 0) {
       add_pass(price.elements, pricer.elements(one));
     } else {
-      add_pass(price.products, pricer.product(part));
+      add_pass(price.products, pricer.product(one));
       price.flops += one.flops();
     }
   }
@@ -172,15 +137,14 @@ RepeatedWork repeated_work(const PriceList& list, const Plan& plan, int unit,
                            const BlockForm& form) {
   const BlockPricer pricer(list, plan, unit);
   RepeatedWork work;
-  for (const PricedPart& part : pricer.parts()) {
-    const Product& one = part.product;
+  for (const Product& one : pricer.products()) {
     if (!one.part || !form.repeats(*one.part)) continue;
     if (one.is_attention()) {
       work.rest += pricer.attention(one).forward;
     } else if (one.in == 0) {
       work.rest += pricer.elements(one).forward;
     } else {
-      work.products += pricer.product(part).forward;
+      work.products += pricer.product(one).forward;
     }
   }
   return work;
@@ -190,10 +154,8 @@ RepeatedWork repeated_work(const PriceList& list, const Plan& plan, int unit,
 double expert_seconds(const PriceList& list, const Plan& plan, int unit, bool all) {
   const BlockPricer pricer(list, plan, unit);
   double seconds = 0;
-  for (const PricedPart& part : pricer.parts()) {
-    if (part.routed && part.product.in > 0 && (all || part.product.part)) {
-      seconds += pricer.product(part).forward;
-    }
+  for (const Product& one : pricer.products()) {
+    if (one.experts > 0 && one.in > 0 && (all || one.part)) seconds += pricer.product(one).forward;
   }
   return seconds;
 }
@@ -289,13 +251,12 @@ class DevicePrices : public StagePrices {
     for (const CollectiveUse& use : rows_.communication) {
       if (waits_in_layers(use)) seconds += wire(use);
     }
-    any_block(rows_.units, plan_.model.layers, [&](int unit) {
+    for (const int unit : blocks_of(rows_.units, plan_.model.layers)) {
       const PassSeconds waits = ring(unit);
       const BlockPasses passes = passes_of(plan_, rows_, unit);
       seconds +=
           real(passes.of(BlockPart::attention)) * waits.forward + real(passes.once) * waits.input;
-      return false;
-    });
+    }
     return seconds - beside_work();
   }
 
@@ -486,8 +447,7 @@ class DevicePrices : public StagePrices {
   void add_head(UnitTimes& times) const {
     const double each_way = unit_wire(UnitKind::head) / 2;
     const PassSeconds head = head_price(list_, plan_);
-    times.head.forward =
-        slower_ * (head.forward + head.input + head.weight) + stream_seconds(4) + each_way;
+    times.head.forward = slower_ * head.total() + stream_seconds(4) + each_way;
     times.head.input = stream_seconds(3) + each_way;
     times.deferred = slower_ * head.weight;
     times.repeated = slower_ * head.forward;
@@ -497,11 +457,9 @@ class DevicePrices : public StagePrices {
   double product_part(int unit) const {
     if (unit == 0) return 0;
     if (unit == head_unit(plan_.model.layers)) {
-      const PassSeconds head = head_products(list_, plan_);
-      return head.forward + head.input + head.weight;
+      return head_products(list_, plan_).total();
     }
-    const PassSeconds& price = price_of(unit).products;
-    return price.forward + price.input + price.weight;
+    return price_of(unit).products.total();
   }
 
   const Plan& plan_;

@@ -265,11 +265,10 @@ double matmul_flops(const Products& products) {
 FlopsEstimate estimate_flops(const ModelShape& model, std::int64_t tokens,
                              const std::vector<UnitRange>& units) {
   FlopsEstimate flops;
-  any_block(units, model.layers, [&](int unit) {
+  for (const int unit : blocks_of(units, model.layers)) {
     const LayerForm form = layer_form(model, unit - 1);
     add(flops, block_products(form, whole_shape(form, tokens)));
-    return false;
-  });
+  }
   if (holds(units, head_unit(model.layers))) {
     add(flops, {{{}, tokens, model.hidden, model.padded_vocab}});
   }

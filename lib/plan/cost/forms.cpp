@@ -38,7 +38,7 @@ std::map<int, BlockForm> listed_forms(const Plan& plan, int stage, const Recompu
   if (recompute.layers) each = parse_layer_forms(*recompute.layers, plan.model.layers);
   const std::vector<UnitRange>& units = at(plan.stages, stage).units;
   const std::int64_t first = recompute.layers ? plan.model.layers : count;
-  for (const int unit : first_blocks(units, plan.model.layers, first)) {
+  for (const int unit : blocks_of(units, plan.model.layers, first)) {
     const std::uint8_t parts = recompute.layers ? at(each.values, unit - 1) : one;
     if (parts != 0) forms[unit] = form_with(plan, recompute, parts);
   }
@@ -194,9 +194,10 @@ double FormSavings::seconds(std::int64_t over) const {
   return last->seconds - step.price * static_cast<double>(last->bytes - over);
 }
 
-FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& blocks) {
+std::vector<std::int64_t> kept_at_most(const StagePlan& rows, const std::vector<int>& blocks,
+                                       Action* fullest) {
   std::vector<std::int64_t> now(static_cast<std::size_t>(blocks.back()) + 1);
-  FullestMoment most{.forward = {}, .kept = now};
+  std::vector<std::int64_t> most = now;
   std::int64_t sum = 0;
   std::int64_t largest = 0;
   for (const Action& row : rows.schedule) {
@@ -209,19 +210,22 @@ FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& bloc
     }
     if (sum <= largest) continue;
     largest = sum;
-    most = {.forward = row, .kept = now};
+    most = now;
+    if (fullest != nullptr) *fullest = row;
   }
   return most;
 }
 
-std::int64_t min_beside_blocks(const Plan& plan, int stage, const FullestMoment& moment) {
+std::int64_t min_beside_blocks(const Plan& plan, int stage, const std::vector<int>& blocks) {
   const StagePlan& rows = at(plan.stages, stage);
+  Action fullest;
+  kept_at_most(rows, blocks, &fullest);
   std::vector<ActivationSpec> others = table_of(plan, stage, rows.forms).rows;
   std::erase_if(others, [&](const ActivationSpec& row) {
     const bool block = row.unit > 0 && row.unit <= plan.model.layers;
     return block && row.storage != Storage::batch && row.storage != Storage::message;
   });
-  return min_slots(others, rows.actions, schedule_input(plan, stage), moment.forward);
+  return min_slots(others, rows.actions, schedule_input(plan, stage), fullest);
 }
 
 std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
@@ -261,7 +265,7 @@ StageForms given_forms(const Plan& plan, int stage, const RecomputeConfig& recom
   StageForms forms = repeated_forms(plan, stage, recompute);
   if (!offload.enable || !offload.activations || picks_host(recompute, offload)) return forms;
   const std::vector<UnitRange>& units = at(plan.stages, stage).units;
-  for (const int unit : first_blocks(units, plan.model.layers, plan.model.layers)) {
+  for (const int unit : blocks_of(units, plan.model.layers)) {
     if (unit > offload.num_layers) continue;
     forms.usual[unit].on_host = true;
     if (!forms.is_partial.empty()) forms.partial[unit].on_host = true;
@@ -269,30 +273,28 @@ StageForms given_forms(const Plan& plan, int stage, const RecomputeConfig& recom
   return forms;
 }
 
-StageBytes::StageBytes(const Plan& plan, int stage, const MoveConfig& config)
-    : plan_(plan), stage_(stage), buffered_(config.offload.double_buffering ? 1 : 0) {
-  StageForms forms;
-  for (const int unit :
-       first_blocks(at(plan.stages, stage).units, plan.model.layers, plan.model.layers)) {
-    forms.usual[unit].repeated = all_parts;
+std::function<SlotBytes(const StageForms&)> slot_counter(const Plan& plan, int stage,
+                                                         const MoveConfig& config) {
+  const StagePlan& rows = at(plan.stages, stage);
+  const auto rows_of = [&plan, &rows, stage,
+                        ahead = config.offload.double_buffering ? 1 : 0](const StageForms& forms) {
+    ScheduleInput input = schedule_input(plan, stage);
+    input.forms = forms;
+    return copy_to_host(refine(rows.schedule, input, {}), input, ahead);
+  };
+  StageForms all;  // all layers recomputed and no layer on the host
+  for (const int unit : blocks_of(rows.units, plan.model.layers)) {
+    all.usual[unit].repeated = all_parts;
   }
-  repeated_ = rows_of(forms);
-}
-
-std::vector<Action> StageBytes::rows_of(const StageForms& forms) const {
-  ScheduleInput input = schedule_input(plan_, stage_);
-  input.forms = forms;
-  return copy_to_host(refine(at(plan_.stages, stage_).schedule, input, {}), input, buffered_);
-}
-
-SlotBytes StageBytes::of(const StageForms& forms) const {
-  ScheduleInput input = schedule_input(plan_, stage_);
-  const bool on_host =
-      std::ranges::any_of(forms.usual, [](const auto& one) { return one.second.on_host; });
-  const bool alike = input.legs.empty() && !on_host && forms.is_partial.empty();
-  input.forms = forms;
-  const std::vector<ActivationSpec> table = table_of(plan_, stage_, forms).rows;
-  return alike ? count_slots(table, repeated_, input) : count_slots(table, rows_of(forms), input);
+  return [&plan, stage, rows_of, repeated = rows_of(all)](const StageForms& forms) {
+    ScheduleInput input = schedule_input(plan, stage);
+    const bool on_host =
+        std::ranges::any_of(forms.usual, [](const auto& one) { return one.second.on_host; });
+    const bool alike = input.legs.empty() && !on_host && forms.is_partial.empty();
+    input.forms = forms;
+    const std::vector<ActivationSpec> table = table_of(plan, stage, forms).rows;
+    return count_slots(table, alike ? repeated : rows_of(forms), input);
+  };
 }
 
 SlotBytes count_slots(const Plan& plan, int stage) {
@@ -345,9 +347,8 @@ std::vector<std::uint8_t> parts_in_use(const StagePlan& rows, const std::vector<
 std::vector<BlockKind> kinds_of(const Plan& plan, const StagePlan& rows) {
   std::vector<BlockKind> kinds;
   for (const bool experts : {false, true}) {
-    BlockKind kind{.experts = experts,
-                   .units = first_blocks(rows.units, plan.model.layers, plan.model.layers),
-                   .in_use = {}};
+    BlockKind kind{
+        .experts = experts, .units = blocks_of(rows.units, plan.model.layers), .in_use = {}};
     std::erase_if(kind.units,
                   [&](int unit) { return plan.model.kind(unit - 1).experts != experts; });
     if (kind.units.empty()) continue;

@@ -1,6 +1,7 @@
 // How a stage keeps its layers (plan/tables/recompute_form.h), with the rows and memory needed.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "config/schema/config.h"
@@ -24,24 +25,12 @@ BlockForm form_with(const Plan& plan, const RecomputeConfig& recompute, std::uin
 void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& rows,
              const StagePlan* like = nullptr);
 
-/// Counts the bytes of activations that lay_out() would place for a stage with other forms, without
-/// placing them. The rows used for this have no gathers and sums, which do not affect the lifetimes
-/// of activations.
-class StageBytes {
- public:
-  /// `plan` must outlive this object and have the stage's tables and schedule.
-  StageBytes(const Plan& plan, int stage, const MoveConfig& config);
-  SlotBytes of(const StageForms& forms) const;
-
- private:
-  std::vector<Action> rows_of(const StageForms& forms) const;
-
-  const Plan& plan_;
-  int stage_;
-  int buffered_ = 0;              // number of concurrent host copies during one row
-  std::vector<Action> repeated_;  // rows with all layers recomputed and no layer on the host
-};
-
+/// Returns a function that counts the bytes of activations that lay_out() would place for a stage
+/// with other forms, without placing them. The rows used for this have no gathers and sums, which
+/// do not affect the lifetimes of activations. `plan` must outlive the function and have the
+/// stage's tables and schedule.
+std::function<SlotBytes(const StageForms&)> slot_counter(const Plan& plan, int stage,
+                                                         const MoveConfig& config);
 /// Counts the bytes of a stage's activations in its own forms, for which its rows are refined.
 SlotBytes count_slots(const Plan& plan, int stage);
 
@@ -94,17 +83,13 @@ class FormSavings {
   std::vector<Step> sums_;  // cumulative sums of steps_
 };
 
-/// The F of a chunk after which the blocks of a stage keep the most micro-batches, and the number
-/// of micro-batches that each block keeps then.
-struct FullestMoment {
-  Action forward{};
-  std::vector<std::int64_t> kept{};  // number of micro-batches, by unit
-};
-FullestMoment fullest_moment(const StagePlan& rows, const std::vector<int>& blocks);
-
+/// The number of micro-batches that each unit keeps at the end of the F after which `blocks` of a
+/// stage keep the most. Sets `fullest` to this F, unless it is nullptr.
+std::vector<std::int64_t> kept_at_most(const StagePlan& rows, const std::vector<int>& blocks,
+                                       Action* fullest = nullptr);
 /// The fewest bytes that a rank of the stage needs for its passes at that moment, besides the bytes
-/// kept by its blocks, for any recomputation. The stage's rows must be refined.
-std::int64_t min_beside_blocks(const Plan& plan, int stage, const FullestMoment& moment);
+/// kept by its `blocks`, for any recomputation. The stage's rows must be refined.
+std::int64_t min_beside_blocks(const Plan& plan, int stage, const std::vector<int>& blocks);
 
 /// Whether the plan picks the forms (recompute.select auto).
 bool picks_forms(const RecomputeConfig& recompute);

@@ -54,13 +54,12 @@ double layer_wire_seconds(const Plan& plan, const StagePlan& stage, const Rates&
     if (waits_in_layers(use)) seconds += wire_seconds(use, rates);
   }
   double waits = 0;
-  any_block(stage.units, plan.model.layers, [&](int unit) {
+  for (const int unit : blocks_of(stage.units, plan.model.layers)) {
     const PassSeconds ring = ring_wait(plan, unit, rates);
     const BlockPasses passes = passes_of(plan, stage, unit);
     waits += static_cast<double>(passes.of(BlockPart::attention)) * ring.forward +
              static_cast<double>(passes.once) * ring.input;
-    return false;
-  });
+  }
   return seconds - hidden_seconds(plan, stage, rates) + waits;
 }
 

@@ -25,8 +25,8 @@ class StageNeeds {
         rows_(at(draft.stages, stage)),
         recompute_(recompute),
         prices_(prices),
-        blocks_(first_blocks(rows_.units, draft.model.layers, draft.model.layers)) {
-    if (!blocks_.empty()) moment_ = fullest_moment(rows_, blocks_);
+        blocks_(blocks_of(rows_.units, draft.model.layers)) {
+    if (!blocks_.empty()) kept_ = kept_at_most(rows_, blocks_);
   }
 
   bool has_blocks() const { return !blocks_.empty(); }
@@ -65,11 +65,11 @@ class StageNeeds {
     std::set<std::int64_t> sizes;
     for (const int unit : blocks_) {
       const int like = like_of(unit);
-      ++blocks[{like, at(moment_.kept, unit)}];
+      ++blocks[{like, at(kept_, unit)}];
       if (forms.contains(like)) continue;
       for (const Form& one : forms[like] = forms_of(like)) sizes.insert(one.once);
     }
-    const std::int64_t others = rows_.memory.device() + min_beside_blocks(draft_, stage_, moment_);
+    const std::int64_t others = rows_.memory.device() + min_beside_blocks(draft_, stage_, blocks_);
     for (const std::int64_t once : sizes) {
       std::map<int, std::vector<FormPoint>> hulls;
       for (const auto& [like, all] : forms) hulls[like] = hull_within(all, once);
@@ -112,8 +112,8 @@ class StageNeeds {
   const RecomputeConfig& recompute_;
   const StagePrices& prices_;
   std::vector<int> blocks_;
-  FullestMoment moment_{};
-  std::vector<Choices> choices_{};  // by the bytes that a form needs once; empty until used
+  std::vector<std::int64_t> kept_{};  // by unit: micro-batches kept at the fullest moment
+  std::vector<Choices> choices_{};    // by the bytes that a form needs once; empty until used
 };
 
 /// When the first B of a stage begins in a simulation, and the work from then on [seconds].

@@ -64,20 +64,8 @@ double gradient_bytes(const StagePlan& stage, int unit) {
 
 /// The first block of a stage that costs the same as `unit`, or 0.
 int block_like(const StagePlan& stage, const Plan& plan, int unit) {
-  for (const UnitRange& range : stage.units) {
-    const UnitRange blocks = blocks_in(range, plan.model.layers);
-    for (int one = blocks.begin; one < blocks.end; ++one) {
-      if (cost_alike(plan, one, unit)) return one;
-    }
-  }
-  return 0;
-}
-
-/// The first block of a stage, or 0.
-int first_block(const StagePlan& stage, const Plan& plan) {
-  for (const UnitRange& range : stage.units) {
-    const UnitRange blocks = blocks_in(range, plan.model.layers);
-    if (!blocks.empty()) return blocks.begin;
+  for (const int one : blocks_of(stage.units, plan.model.layers)) {
+    if (cost_alike(plan, one, unit)) return one;
   }
   return 0;
 }
@@ -203,7 +191,8 @@ class RowCosts {
   /// `prices` must outlive this object.
   RowCosts(const Plan& plan, int stage, const StagePrices& prices)
       : plan_(plan), rows_(at(plan.stages, stage)), prices_(prices) {
-    times_[0] = prices.units(first_block(rows_, plan));
+    const std::vector<int> blocks = blocks_of(rows_.units, plan.model.layers);
+    times_[0] = prices.units(blocks.empty() ? 0 : blocks.front());
     for (const UnitRange& range : rows_.units) {
       for (int unit = range.begin; unit < range.end; ++unit) {
         const int like = block_like(rows_, plan, unit);
@@ -446,23 +435,15 @@ void set_seconds(const Plan& plan, const StagePricesList& prices, SimulationInpu
   };
 }
 
-void set_seconds(const Plan& plan, const Rates& rates, SimulationInput& input) {
-  const auto prices = std::make_shared<const StagePricesList>(rate_prices(plan, rates));
-  set_seconds(plan, *prices, input);
-  // The functions share ownership of their prices.
-  input.cost = [prices, cost = input.cost](const RankRows& rank, const Action& row) {
-    return cost(rank, row);
-  };
-  input.sent = [prices, sent = input.sent](const RankRows& rank, const Action& row) {
-    return sent(rank, row);
-  };
-}
-
 std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& plan,
                                                                   const Rates& rates) {
+  const auto prices = std::make_shared<const StagePricesList>(rate_prices(plan, rates));
   SimulationInput input;
-  set_seconds(plan, rates, input);
-  return input.cost;
+  set_seconds(plan, *prices, input);
+  // The function shares ownership of its prices.
+  return [prices, cost = input.cost](const RankRows& rank, const Action& row) {
+    return cost(rank, row);
+  };
 }
 
 TimeEstimate estimate_time(const Plan& plan, const StagePricesList& prices, SimulationInput& input,

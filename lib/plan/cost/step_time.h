@@ -99,8 +99,7 @@ bool cost_alike(const Plan& plan, int block, int other);
 /// gradient sum, a gather or a host copy, which reads and writes its bytes. Also sets
 /// SimulationInput::sent. `plan` must outlive both.
 void set_seconds(const Plan& plan, const StagePricesList& prices, SimulationInput& input);
-void set_seconds(const Plan& plan, const Rates& rates, SimulationInput& input);
-/// Returns the function that set_seconds() stores in SimulationInput::cost.
+/// The function that set_seconds() stores in SimulationInput::cost, with prices from rates.
 std::function<double(const RankRows&, const Action&)> row_seconds(const Plan& plan,
                                                                   const Rates& rates);
 

@@ -340,13 +340,10 @@ MessageRows add_messages(TableMaker& maker, const ActivationInput& input, const 
 
 /// The first unit of a stage that is a block with experts, or 0.
 int first_routed(const ActivationInput& input, const std::vector<UnitRange>& units) {
-  int found = 0;
-  any_block(units, input.model.layers, [&](int unit) {
-    const bool routed = layer_form(input.model, unit - 1).has_experts();
-    if (routed) found = unit;
-    return routed;
-  });
-  return found;
+  for (const int unit : blocks_of(units, input.model.layers)) {
+    if (layer_form(input.model, unit - 1).has_experts()) return unit;
+  }
+  return 0;
 }
 
 /// Appends the data of one chunk's micro-batch that its units read.
@@ -383,10 +380,10 @@ AttentionScratch<RowSpec> largest_attention(const ActivationInput& input,
   AttentionScratch<RowSpec> most;
   std::optional<LayerShare> last;
   bool normed = false;
-  any_block(units, input.model.layers, [&](int unit) {
+  for (const int unit : blocks_of(units, input.model.layers)) {
     const LayerShare share = share_of(input, unit);
     const LayerForm form = layer_form(input.model, unit - 1);
-    if (last && last->attends_like(share) && form.attention.qk_norm == normed) return false;
+    if (last && last->attends_like(share) && form.attention.qk_norm == normed) continue;
     last = share;
     normed = form.attention.qk_norm;
     const AttentionScratch<RowSpec> one = attention_scratch(form, share);
@@ -396,8 +393,7 @@ AttentionScratch<RowSpec> largest_attention(const ActivationInput& input,
           if (!row.empty() && larger) largest = row;
         },
         most, one);
-    return false;
-  });
+  }
   return most;
 }
 
@@ -407,7 +403,7 @@ bool gathers_any(const ActivationInput& input, const std::vector<UnitRange>& uni
   const Layout stream = share_of(input, 0).stream;
   const bool ends = (holds(units, 0) && gathers(stream, splits.embedding)) ||
                     (holds(units, head_unit(input.model.layers)) && gathers(stream, splits.head));
-  return ends || any_block(units, input.model.layers, [&](int unit) {
+  return ends || std::ranges::any_of(blocks_of(units, input.model.layers), [&](int unit) {
            const LayerShare share = share_of(input, unit);
            return gathers_attention(share) ||
                   gathers_feed_forward(layer_form(input.model, unit - 1), share);
@@ -421,7 +417,7 @@ void add_scratch(TableMaker& maker, const ActivationInput& input,
   const auto add = [&](const char* name, std::int64_t tokens, DType dtype) {
     return maker.add(name, stream_row(input, tokens, dtype, life::shared));
   };
-  if (count_blocks(units, input.model.layers) > 0) {
+  if (!blocks_of(units, input.model.layers).empty()) {
     places.branch = add("branch", ends.stream_rows, input.compute);
     places.d_norm = add("d_norm", ends.stream_rows, input.compute);
     places.attention = maker.add("", largest_attention(input, units));

@@ -118,7 +118,8 @@ struct Product {
   std::int64_t out = 0;
   std::int64_t written = 0;  // rows of y that this rank keeps; 0 = all
   std::int64_t keys = 0;
-  KeyLimits limits{};  // used for attention
+  KeyLimits limits{};        // used for attention
+  std::int64_t experts = 0;  // routed experts of a rank that share the rows; 0 = not of routed ones
 
   bool is_attention() const { return keys > 0; }
   /// Number of keys that a query of attention sees, on average.

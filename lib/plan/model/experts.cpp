@@ -147,6 +147,7 @@ Products routed_products(const LayerForm& form, const LocalShape& local) {
   const std::int64_t rows = local.met_tokens * experts.topk;
   Products products = feed_forward_products(rows, form.hidden, local.expert_ffn, form.gated);
   products.insert(products.begin(), {BlockPart::mlp, rows, 0, form.hidden});
+  for (Product& one : products) one.experts = local.experts;
   return products;
 }
 

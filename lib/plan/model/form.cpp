@@ -59,14 +59,15 @@ std::int64_t product(std::initializer_list<std::int64_t> factors) {
   return static_cast<std::int64_t>(std::min(result, 0x1p60));
 }
 
-StreamShape stream_shape(std::int64_t sequence, const MeshShare& share) {
-  const std::int64_t tokens = share.micro_batch_size * sequence / share.mesh.cp;
-  return {tokens, share.sequence_parallel ? tokens / share.mesh.tp : tokens};
+/// Sets a rank's tokens of a micro-batch and its rows of the residual stream.
+void set_stream(auto& local, std::int64_t sequence, const MeshShare& share) {
+  local.tokens = share.micro_batch_size * sequence / share.mesh.cp;
+  local.stream_rows = share.sequence_parallel ? local.tokens / share.mesh.tp : local.tokens;
 }
 
 /// A rank's share of a micro-batch's tokens, and the number of parts of an operator's features.
-std::int64_t rows_of(SplitBy split, const StreamShape& stream, const Mesh& mesh) {
-  return split == SplitBy::tokens ? stream.tokens / mesh.tp : stream.tokens;
+std::int64_t rows_of(SplitBy split, std::int64_t tokens, const Mesh& mesh) {
+  return split == SplitBy::tokens ? tokens / mesh.tp : tokens;
 }
 std::int64_t parts_of(SplitBy split, const Mesh& mesh) {
   return split == SplitBy::features ? mesh.tp : 1;
@@ -119,24 +120,26 @@ void add_routing(const LayerForm& form, const Mesh& mesh, const ExchangeRule& ru
 }  // namespace
 
 EndShape end_shape(const ModelShape& model, const MeshShare& share, SplitBy head) {
-  EndShape local{stream_shape(model.seq_length, share)};
+  EndShape local;
+  set_stream(local, model.seq_length, share);
   local.vocabulary = model.padded_vocab / parts_of(head, share.mesh);
-  local.head_rows = rows_of(head, local, share.mesh);
+  local.head_rows = rows_of(head, local.tokens, share.mesh);
   return local;
 }
 
 LocalShape local_shape(const LayerForm& form, const MeshShare& share, BlockSplit split,
                        const ExchangeRule& exchange) {
   const Mesh& mesh = share.mesh;
-  LocalShape local{stream_shape(form.keys, share)};
+  LocalShape local;
+  set_stream(local, form.keys, share);
   const AttentionForm& attention = form.attention;
-  local.attention_rows = rows_of(split.attention, local, mesh);
+  local.attention_rows = rows_of(split.attention, local.tokens, mesh);
   local.heads = attention.heads / parts_of(split.attention, mesh);
   local.kv_heads = std::max<std::int64_t>(1, attention.kv_heads / parts_of(split.attention, mesh));
   local.q = local.heads * attention.head_dim;
   local.kv = local.kv_heads * attention.head_dim;
   local.head_ranks = split.attention == SplitBy::tokens ? mesh.tp : 1;
-  local.mlp_rows = rows_of(split.feed_forward, local, mesh);
+  local.mlp_rows = rows_of(split.feed_forward, local.tokens, mesh);
   if (!form.has_experts()) local.ffn = form.ffn / parts_of(split.feed_forward, mesh);
   add_routing(form, mesh, exchange, local);
   return local;

@@ -76,20 +76,18 @@ int first_block_with(const ModelShape& model, bool experts);
 /// Number of layers before the first layer with experts.
 std::int64_t dense_layers_first(const ModelShape& model);
 
-/// Tokens of a micro-batch on a rank.
-struct StreamShape {
+/// A rank's share of the embedding and the head.
+struct EndShape {
   std::int64_t tokens = 0;       // tokens of the micro-batch / cp
   std::int64_t stream_rows = 0;  // rows of the residual stream; / tp with sequence parallelism
-};
-
-/// A rank's share of the embedding and the head.
-struct EndShape : StreamShape {
-  std::int64_t vocabulary = 0;  // rows of the head's matrix on this rank
-  std::int64_t head_rows = 0;   // tokens that the head reads
+  std::int64_t vocabulary = 0;   // rows of the head's matrix on this rank
+  std::int64_t head_rows = 0;    // tokens that the head reads
 };
 
 /// A rank's share of one layer. A plain MLP counts as a single expert to which all tokens go.
-struct LocalShape : StreamShape {
+struct LocalShape {
+  std::int64_t tokens = 0;          // tokens of the micro-batch / cp
+  std::int64_t stream_rows = 0;     // rows of the residual stream; / tp with sequence parallelism
   std::int64_t attention_rows = 0;  // tokens for which this rank computes q, k, v and the output
   std::int64_t heads = 0;           // heads of the q projection
   std::int64_t kv_heads = 0;        // at least 1; ranks share a head if there are too few

@@ -7,6 +7,7 @@
 
 #include "base/at.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
@@ -322,27 +323,22 @@ std::string sums_of(const Plan& plan) {
 
 /// Reports error "unfinished-gradients" if hooks.finalize_model_grads is false although gradients
 /// are shared.
-void check_finalizing(const Plan& plan, const Config& config, const SourceMap& sources,
-                      Diagnostics& diagnostics) {
+void check_finalizing(const Plan& plan, const Config& config, Check& check) {
   if (config.hooks.finalize_model_grads) return;
   const std::string sums = sums_of(plan);
   if (sums.empty()) return;
-  const std::string path = "hooks.finalize_model_grads";
-  diagnostics.add({Severity::error, "unfinished-gradients", path,
-                   "finalize_model_grads: false leaves gradients unsummed, but this layout has to "
-                   "sum " +
-                       sums + ": ranks that share parameters would drift apart",
-                   "set finalize_model_grads to true", sources.find(path)});
+  check.error("unfinished-gradients", "hooks.finalize_model_grads",
+              "finalize_model_grads: false leaves gradients unsummed, but this layout has to sum " +
+                  sums + ": ranks that share parameters would drift apart",
+              "set finalize_model_grads to true");
 }
 
 /// Warns "device-memory" if a rank needs more of its CUDA device than cluster.device_memory.
-void check_device_memory(const Plan& plan, const Config& config, const SourceMap& sources,
-                         Diagnostics& diagnostics) {
+void check_device_memory(const Plan& plan, const Config& config, Check& check) {
   const bool given = config.cluster.device_memory.has_value();
   const std::optional<double> gib = given ? config.cluster.device_memory : plan.device_gib;
   if (plan.device != DeviceKind::cuda || !gib) return;
   const double limit = *gib * 1024 * 1024 * 1024;
-  const std::string path = given ? "cluster.device_memory" : "cluster.device";
   const MemoryEstimate& memory = plan.max_memory();
   if (static_cast<double>(memory.device()) <= limit) return;
   const std::pair<const char*, std::int64_t> parts[] = {
@@ -355,19 +351,17 @@ void check_device_memory(const Plan& plan, const Config& config, const SourceMap
     if (bytes == 0) continue;
     list += (list.empty() ? "" : ", ") + std::string(name) + " " + format_bytes(bytes);
   }
-  diagnostics.add({Severity::warning, "device-memory", path,
-                   "the fullest rank needs " + format_bytes(memory.device()) +
-                       " of its device, which has " +
-                       format_bytes(static_cast<std::int64_t>(limit)) + ": " + list,
-                   "use recompute, smaller micro-batches, more ranks or a parallel optimizer",
-                   sources.find(path)});
+  check.warning("device-memory", given ? "cluster.device_memory" : "cluster.device",
+                "the fullest rank needs " + format_bytes(memory.device()) +
+                    " of its device, which has " + format_bytes(static_cast<std::int64_t>(limit)) +
+                    ": " + list,
+                "use recompute, smaller micro-batches, more ranks or a parallel optimizer");
 }
 
 /// Reports error "device-queues" if a rank has more streams on its CUDA device than the device has
 /// queues, so that it might wait forever; not if ranks share devices. Only warns if other software
 /// is compared.
-void check_device_queues(const Plan& plan, const Config& config, const SourceMap& sources,
-                         Diagnostics& diagnostics) {
+void check_device_queues(const Plan& plan, const Config& config, Check& check) {
   // If ranks share devices, no device work waits for work that is enqueued later.
   if (plan.device != DeviceKind::cuda) return;
   if (plan.share_devices == DeviceSharing::without_nccl) return;
@@ -377,23 +371,18 @@ void check_device_queues(const Plan& plan, const Config& config, const SourceMap
     if (count.total() > most.total()) most = count;
   }
   if (most.total() <= device_queues) return;
-  const std::string path = "parallel.virtual_pipeline_stages";
   const std::string rings =
-      most.rings > 0 ? " + " + std::to_string(most.rings) + " around rings of context_parallel"
-                     : "";
-  const bool compares = compares_software(config.cluster);
-  diagnostics.add(
-      {compares ? Severity::warning : Severity::error, "device-queues", path,
-       "a rank needs " + std::to_string(most.engine) + " streams of the engine + " +
-           std::to_string(most.stages) + " for messages between stages (up to 4 for each of " +
-           std::to_string(plan.map.chunks) + " chunks)" + rings + " = " +
-           std::to_string(most.total()) + ", but a CUDA device has " +
-           std::to_string(device_queues) +
-           " queues: streams that share one wait for each other, and two ranks could wait for "
-           "each other's messages for ever",
-       "set virtual_pipeline_stages to " +
-           std::to_string((device_queues - most.engine - most.rings) / 4) + " or less",
-       sources.find(path)});
+      most.rings > 0 ? formatted(" + {} around rings of context_parallel", most.rings) : "";
+  const auto tell = compares_software(config.cluster) ? &Check::warning : &Check::error;
+  (check.*tell)(
+      "device-queues", "parallel.virtual_pipeline_stages",
+      formatted("a rank needs {} streams of the engine + {} for messages between stages (up to 4 "
+                "for each of {} chunks){} = {}, but a CUDA device has {} queues: streams that "
+                "share one wait for each other, and two ranks could wait for each other's messages "
+                "for ever",
+                most.engine, most.stages, plan.map.chunks, rings, most.total(), device_queues),
+      formatted("set virtual_pipeline_stages to {} or less",
+                (device_queues - most.engine - most.rings) / 4));
 }
 
 }  // namespace
@@ -435,9 +424,10 @@ Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
       at(smaller.stages, stage).memory = at(plan.stages, stage).memory;
     }
   }
-  check_finalizing(plan, config, sources, diagnostics);
-  check_device_memory(plan, config, sources, diagnostics);
-  check_device_queues(plan, config, sources, diagnostics);
+  Check check(sources, diagnostics);
+  check_finalizing(plan, config, check);
+  check_device_memory(plan, config, check);
+  check_device_queues(plan, config, check);
   if (diagnostics.has_errors()) return {};
   plan.steps = config.train.steps;
   plan.length = site.length;

@@ -9,10 +9,12 @@
 #include <utility>
 
 #include "base/at.h"
+#include "base/text.h"
 #include "plan/cost/device_prices.h"
 #include "plan/cost/estimate.h"
 #include "plan/cost/forms.h"
 #include "plan/cost/step_time.h"
+#include "plan/rules/check.h"
 
 namespace trainctl {
 
@@ -120,11 +122,6 @@ Choices extend(const Choices& choices, const std::vector<Option>& options,
   }
   return best;
 }
-
-/// Bytes that a rank needs.
-struct Needs {
-  std::int64_t device = 0, host = 0;
-};
 
 /// Forms for all blocks of a stage, with estimates before they are laid out.
 struct Candidate {
@@ -250,11 +247,11 @@ class StagePick {
   explicit StagePick(const Setting& setting)
       : setting_(setting),
         rows_(at(setting.plan.stages, setting.stage)),
-        blocks_(first_blocks(rows_.units, setting.plan.model.layers, setting.plan.model.layers)),
-        bytes_(setting.plan, setting.stage, move_config(setting.config)),
+        blocks_(blocks_of(rows_.units, setting.plan.model.layers)),
+        bytes_(slot_counter(setting.plan, setting.stage, move_config(setting.config))),
         picks_host_(trainctl::picks_host(setting.config.recompute, setting.config.offload)) {
     if (blocks_.empty()) return;
-    const std::vector<std::int64_t> kept = fullest_moment(rows_, blocks_).kept;
+    const std::vector<std::int64_t> kept = kept_at_most(rows_, blocks_);
     for (const int unit : blocks_) {
       kept_.push_back(at(kept, unit));
       const auto first = std::ranges::find_if(
@@ -344,9 +341,9 @@ class StagePick {
   }
 
   /// The memory that a rank needs with these forms.
-  Needs needs(const StageForms& forms) const {
-    const SlotBytes slots = bytes_.of(forms);
-    const Needs most = fixed();
+  SlotBytes needs(const StageForms& forms) const {
+    const SlotBytes slots = bytes_(forms);
+    const SlotBytes most = fixed();
     return {most.device + slots.device, most.host + slots.host};
   }
 
@@ -359,7 +356,7 @@ class StagePick {
   }
 
   /// The part of a rank's memory that does not depend on forms.
-  Needs fixed() const {
+  SlotBytes fixed() const {
     const ActivationSlots& slots = rows_.activation_slots;
     const MemoryEstimate& memory = rows_.memory;
     const std::int64_t apart = memory.on_cuda ? 0 : memory.offloaded;
@@ -367,10 +364,12 @@ class StagePick {
   }
 
   /// The bytes that recompute.memory_limit bounds.
-  std::int64_t limited(const Needs& needs) const {
+  std::int64_t limited(const SlotBytes& needs) const {
     return picks_host_ || rows_.memory.on_cuda ? needs.device : needs.device + needs.host;
   }
-  bool fits_host(const Needs& needs) const { return !picks_host_ || needs.host <= host_limit(); }
+  bool fits_host(const SlotBytes& needs) const {
+    return !picks_host_ || needs.host <= host_limit();
+  }
 
  private:
   std::int64_t host_limit() const {
@@ -465,7 +464,7 @@ class StagePick {
   Setting setting_;
   const StagePlan& rows_;
   std::vector<int> blocks_;
-  StageBytes bytes_;
+  std::function<SlotBytes(const StageForms&)> bytes_;
   bool picks_host_;
   std::vector<std::size_t> like_;  // by block: the first block of equal cost
   Options options_, host_options_;
@@ -581,7 +580,7 @@ class FormSearch {
   bool fits(const Candidate& candidate, std::int64_t kept) {
     const auto [known, is_new] = known_.try_emplace(key_of(candidate.forms));
     if (is_new) known->second = pick_.needs(candidate.forms);
-    const Needs needs = known->second;
+    const SlotBytes needs = known->second;
     const std::int64_t bytes = pick_.limited(needs);
     more_ = bytes - fixed_ - kept;
     if (!pick_.fits_host(needs)) return false;
@@ -616,8 +615,8 @@ class FormSearch {
   std::int64_t min_ = 0;
   std::int64_t more_ = 0;  // need of the last sized candidate beyond kept bytes
   std::optional<Candidate> best_;
-  std::optional<Candidate> rounded_;  // fitting candidate from round()
-  std::map<FormsKey, Needs> known_;   // needs of sized forms
+  std::optional<Candidate> rounded_;     // fitting candidate from round()
+  std::map<FormsKey, SlotBytes> known_;  // needs of sized forms
 };
 
 std::string mib(std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
@@ -626,6 +625,7 @@ std::string mib(std::int64_t bytes) { return std::to_string(bytes >> 20) + " MiB
 
 void pick_forms(Plan& plan, const Config& config, const SourceMap& sources,
                 Diagnostics& diagnostics) {
+  Check check(sources, diagnostics);
   const auto rates = rates_for(plan, config.cluster);
   const auto limit = static_cast<std::int64_t>(*config.recompute.memory_limit * (1 << 30));
   for (int stage = 0; stage < plan.map.stages; ++stage) {
@@ -644,14 +644,12 @@ void pick_forms(Plan& plan, const Config& config, const SourceMap& sources,
     const std::int64_t fixed = search.fixed();
     const std::int64_t without =
         fixed + pick.limited({rows.activation_slots.bytes, rows.activation_slots.host_bytes});
-    diagnostics.add(
-        {Severity::error, "recompute-memory", "recompute.memory_limit",
-         "stage " + std::to_string(stage) + " needs at least " + mib(least) + " a rank, but " +
-             "memory_limit is " + mib(limit) + ": " + mib(fixed) +
-             " whatever is repeated, and at least " + mib(least - fixed) +
-             " of activations; without repeats it is " + mib(without),
-         "raise memory_limit, or use smaller micro-batches, more ranks or a parallel optimizer",
-         sources.find("recompute.memory_limit")});
+    check.error(
+        "recompute-memory", "recompute.memory_limit",
+        formatted("stage {} needs at least {} a rank, but memory_limit is {}: {} whatever is "
+                  "repeated, and at least {} of activations; without repeats it is {}",
+                  stage, mib(least), mib(limit), mib(fixed), mib(least - fixed), mib(without)),
+        "raise memory_limit, or use smaller micro-batches, more ranks or a parallel optimizer");
   }
 }
 

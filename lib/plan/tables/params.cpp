@@ -150,50 +150,39 @@ class ParameterTable {
 
   ParamSpec& matrix(const std::string& name, Shape shape, ParamKind kind, double deviation) {
     ParamSpec& row = add(name, shape, kind, false);
-    row.init = InitKind::normal;
+    row.init = "normal";
     row.init_deviation = deviation;
     row.decay = true;
     return row;
   }
 
+  /// A vector, or the biases of all experts.
+  ParamSpec& vector(const std::string& name, const Shape& shape, ParamKind kind,
+                    InitKind init = "zeros") {
+    ParamSpec& row = add(name, shape, kind, false);
+    row.is_vector = true;
+    row.init = init;
+    return row;
+  }
+
   /// The scale vector of a norm.
   void scale(const std::string& name, std::int64_t length, ParamKind kind) {
-    ParamSpec& row = add(name + ".weight", Shape{length}, kind, false);
-    row.is_vector = true;
-    row.init = model_.zero_centered_norm ? InitKind::zeros : InitKind::ones;
-  }
-
-  void zeros(const std::string& name, std::int64_t length, ParamKind kind) {
-    ParamSpec& row = add(name, Shape{length}, kind, false);
-    row.is_vector = true;
-    row.init = InitKind::zeros;
-  }
-
-  /// A vector of normally distributed values around 0.
-  void normal(const std::string& name, std::int64_t length, ParamKind kind, double deviation) {
-    ParamSpec& row = add(name, Shape{length}, kind, false);
-    row.is_vector = true;
-    row.init = InitKind::normal;
-    row.init_deviation = deviation;
+    vector(name + ".weight", {length}, kind,
+           model_.zero_centered_norm ? InitKind("zeros") : InitKind("ones"));
   }
 
   void bias(const std::string& name, const Shape& shape, ParamKind kind) {
     ParamSpec& row = add(name + ".bias", shape, kind, true);
     row.is_vector = true;
-    row.init = InitKind::zeros;
+    row.init = "zeros";
   }
 
-  void linear(const std::string& name, Shape shape, ParamKind kind, bool has_bias,
+  /// A matrix [out, in], or those of all experts [experts, out, in], with a bias for each output.
+  void linear(const std::string& name, const Shape& shape, ParamKind kind, bool has_bias,
               double deviation) {
     matrix(name + ".weight", shape, kind, deviation);
-    if (has_bias) bias(name, {shape[0]}, kind);
-  }
-
-  /// Matrices of all experts: [experts, out, in].
-  void expert_linear(const std::string& name, Shape shape, ParamKind kind, bool has_bias,
-                     double deviation) {
-    matrix(name + ".weight", shape, kind, deviation);
-    if (has_bias) bias(name, {shape[0], shape[1]}, kind);
+    if (!has_bias) return;
+    bias(name, shape.rank() == 2 ? Shape{shape[0]} : Shape{shape[0], shape[1]}, kind);
   }
 
   void norm(const std::string& name) {
@@ -314,17 +303,17 @@ void add_experts(ParameterTable& table, const ModelShape& model, const std::stri
       .matrix(moe + "router.weight", Shape{model.experts, model.hidden}, ParamKind::router,
               model.init_std)
       .is_vector = true;  // the router computes in fp32 in every precision
-  if (model.expert_bias) table.zeros(moe + "expert_bias", model.experts, ParamKind::expert_bias);
+  if (model.expert_bias) table.vector(moe + "expert_bias", {model.experts}, ParamKind::expert_bias);
   const Shape wide{model.experts, model.expert_ffn, model.hidden};
   const std::string experts = moe + "experts.";
   const bool bias = model.mlp_bias;
   const double std = model.init_std;
   if (model.gated_mlp) {
-    table.expert_linear(experts + "gate", wide, ParamKind::expert_gate, bias, std);
+    table.linear(experts + "gate", wide, ParamKind::expert_gate, bias, std);
   }
-  table.expert_linear(experts + "up", wide, ParamKind::expert_up, bias, std);
-  table.expert_linear(experts + "down", Shape{model.experts, model.hidden, model.expert_ffn},
-                      ParamKind::expert_down, bias, residual_deviation(model));
+  table.linear(experts + "up", wide, ParamKind::expert_up, bias, std);
+  table.linear(experts + "down", Shape{model.experts, model.hidden, model.expert_ffn},
+               ParamKind::expert_down, bias, residual_deviation(model));
   if (model.shared_ffn > 0) add_shared_experts(table, model, moe);
 }
 
@@ -345,7 +334,10 @@ void add_block(ParameterTable& table, const ModelShape& model, int unit) {
   table.linear(attention + "q", Shape{q, model.hidden}, ParamKind::query, model.qkv_bias, std);
   table.linear(attention + "k", Shape{kv, model.hidden}, ParamKind::key, model.qkv_bias, std);
   table.linear(attention + "v", Shape{kv, model.hidden}, ParamKind::value, model.qkv_bias, std);
-  if (kind.sinks) table.normal(attention + "sinks.weight", model.heads, ParamKind::sinks, std);
+  if (kind.sinks) {
+    table.vector(attention + "sinks.weight", {model.heads}, ParamKind::sinks, "normal")
+        .init_deviation = std;
+  }
   if (kind.qk_norm && model.qk_norm_form != QkNormForm::l2) {
     const bool whole = model.qk_norm_form == QkNormForm::whole;
     table.scale(attention + "q_norm", whole ? q : model.head_dim, ParamKind::query_norm);

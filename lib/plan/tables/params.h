@@ -19,7 +19,7 @@
 
 namespace trainctl {
 
-enum class InitKind : std::uint8_t { normal, zeros, ones };
+using InitKind = OneOf<"normal|zeros|ones">;
 
 /// The role of a parameter in its layer.
 enum class ParamKind : std::uint8_t {
@@ -53,7 +53,7 @@ struct ParamSpec {
   Shape shape;                // shape of this rank's shard
   bool is_vector = false;     // kernels read it in fp32 always: vectors and routers
   DType master = DType::f32;  // dtype of the master value, which may be cast for kernels
-  InitKind init = InitKind::normal;
+  InitKind init = "normal";
   double init_deviation = 0;
   bool decay = false;
   OptimizerType update = OptimizerType::adamw;            // a row of config/schema/optimizers.h

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,32 +45,13 @@ constexpr std::int64_t count_blocks(UnitRange range, std::int64_t layers) {
   return blocks.end - blocks.begin;
 }
 
-/// Counts the blocks of all chunks of a stage.
-inline std::int64_t count_blocks(const std::vector<UnitRange>& units, std::int64_t layers) {
-  std::int64_t count = 0;
-  for (const UnitRange& range : units) count += count_blocks(range, layers);
-  return count;
-}
-
-/// Whether holds(unit) is true of a block among these units.
-template <class Holds>
-bool any_block(const std::vector<UnitRange>& units, std::int64_t layers, const Holds& holds) {
-  for (const UnitRange& range : units) {
-    const UnitRange blocks = blocks_in(range, layers);
-    for (int unit = blocks.begin; unit < blocks.end; ++unit) {
-      if (holds(unit)) return true;
-    }
-  }
-  return false;
-}
-
-/// The first `layers` blocks of a stage, in order.
-inline std::vector<int> first_blocks(const std::vector<UnitRange>& units,
-                                     std::int64_t layers_of_model, std::int64_t layers) {
+/// The first `most` blocks among the units of a stage's chunks, in order.
+inline std::vector<int> blocks_of(const std::vector<UnitRange>& units, std::int64_t layers,
+                                  std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
   std::vector<int> first;
   for (const UnitRange& range : units) {
-    const UnitRange blocks = blocks_in(range, layers_of_model);
-    for (int unit = blocks.begin; unit < blocks.end && std::ssize(first) < layers; ++unit) {
+    const UnitRange blocks = blocks_in(range, layers);
+    for (int unit = blocks.begin; unit < blocks.end && std::ssize(first) < most; ++unit) {
       first.push_back(unit);
     }
   }
