@@ -47,6 +47,12 @@ constexpr const char* bounded_files[] = {
     "model: {num_layers: 8, hidden_size: 512, num_attention_heads: 8, seq_length: 256, "
     "vocab_size: 8192}\nprecision: {compute: bf16}\ncluster: {device: h100-sxm}\n"
     "parallel: {virtual_pipeline_stages: 2, pipeline: {scheduler: zb-v}}\n",
+    "model: {family: llama, num_layers: 8, hidden_size: 512, num_attention_heads: 8, "
+    "num_query_groups: 2, seq_length: 512, vocab_size: 8192}\nprecision: {compute: bf16}\n"
+    "cluster: {device: h100-sxm}\nrecompute: {enable: true}\n",
+    "model: {num_layers: 8, hidden_size: 512, num_attention_heads: 8, seq_length: 256, "
+    "vocab_size: 8192}\nprecision: {compute: bf16}\ncluster: {device: h100-sxm}\n"
+    "recompute: {enable: true, select: norms+attention, mp_comm_recompute: false}\n",
 };
 
 ReadResult bounded_file(const char* text) {

@@ -307,7 +307,9 @@ TEST_CASE("a search of Llama 1.3B on sixteen ranks plans forty layouts to find t
       "model: {family: llama, num_layers: 24, hidden_size: 2048, num_attention_heads: 16, "
       "ffn_hidden_size: 5632, seq_length: 2048, vocab_size: 32000}\n"
       "train: {steps: 10, global_batch_size: 64}\nlr_schedule: {max_lr: 1.0e-3}\n"
-      "precision: {compute: bf16}\nparallel: {context_parallel: 1}\n"
+      "precision: {compute: bf16}\n"
+      "parallel: {context_parallel: 1, pipeline: {scheduler: 1f1b}, tp_comm_overlap: {enable: "
+      "false}}\n"
       "cluster: {device: a100-sxm-40}\n",
       "t.yaml", {});
   ArrangementSearch search = search_of(read, 16, 24);

@@ -179,7 +179,7 @@ std::optional<std::int64_t> world_that_fits(const ArrangementSearch& search, boo
 
 void add_frontier(const ArrangementSearch& search, KnownArrangements& known,
                   SearchedArrangements& searched) {
-  constexpr std::size_t min_plays = 48, min_opened = 8;
+  constexpr std::size_t min_plays = 48, min_opened = 8, longer_without_any = 4;
   std::vector<FoundArrangement> all = searched.found;
   PartOfMemory before{.limit = search.memory_limit,
                       .fits = true,
@@ -196,7 +196,12 @@ void add_frontier(const ArrangementSearch& search, KnownArrangements& known,
     if (best.bytes > limit) {
       part.max_plays = std::max(min_plays, searched.plays);
       part.max_opened = std::max(min_opened, searched.opened);
-      const SearchedArrangements less = search_once(part, known, number);
+      SearchedArrangements less = search_once(part, known, number);
+      if (less.found.empty() && less.left > 0) {
+        // The fastest by their bounds do not fit. What is drafted counts, but is not drafted twice.
+        part.max_plays *= longer_without_any;
+        less = search_once(part, known, number);
+      }
       one.ended_early = less.left > 0 && (less.found.empty() || less.gap > search.gap);
       for (FoundArrangement found : less.found) {
         found.memory_limit = part.memory_limit;

@@ -294,12 +294,12 @@ ArrangementBound::Repeats ArrangementBound::repeats_of(const RunArrangement& lay
     const auto states =
         static_cast<std::int64_t>(max_alike * static_cast<double>(layers) * layer_bytes);
     std::int64_t bytes = states + (forms.empty() ? 0 : forms.front().kept * kept);
-    double seconds = 0;
+    double seconds = forms.empty() ? 0 : forms.front().seconds * static_cast<double>(layers);
     if (bytes > limit && !forms.empty()) {
-      seconds = least_repeats(forms, bytes - limit, sizes);
-      const bool saves = seconds < std::numeric_limits<double>::infinity();
+      const double more = least_repeats(forms, bytes - limit, sizes);
+      const bool saves = more < std::numeric_limits<double>::infinity();
       bytes = saves ? limit : states + forms.back().kept * kept;
-      if (!saves) seconds = 0;
+      if (saves) seconds += more;
     }
     repeats.bytes = std::max(repeats.bytes, bytes);
     repeats.seconds.push_back(seconds);
@@ -307,17 +307,27 @@ ArrangementBound::Repeats ArrangementBound::repeats_of(const RunArrangement& lay
   return repeats;
 }
 
-/// The forms of the first layer; only the form without recomputation if none is allowed.
+/// The forms of the first layer; only the given form if the search does not choose it. None if
+/// layers differ, or micro-batches of a layer.
 std::vector<FormPoint> ArrangementBound::forms_of(const Plan& plan,
                                                   const StagePrices& prices) const {
   const RecomputeConfig& recompute = search_.config.recompute;
-  if (!alike_ || !counts_states() || (!free_.recompute && recompute.enable)) return {};
+  if (!alike_ || !counts_states()) return {};
   std::vector<FormPoint> points;
-  for (int parts = 0; parts <= (free_.recompute ? all_parts : 0); ++parts) {
-    const BlockForm form = form_with(plan, recompute, static_cast<std::uint8_t>(parts));
-    if (form.repeated != parts) continue;
-    const double seconds = parts == 0 ? 0 : std::max(0.0, prices.repeat(1, form).whole());
+  const auto add = [&](const BlockForm& form) {
+    const double seconds = form.repeats() ? std::max(0.0, prices.repeat(1, form).whole()) : 0;
     points.push_back({.kept = form_bytes(plan, 0, 1, form).kept, .seconds = seconds});
+  };
+  if (!free_.recompute) {
+    const bool differ = recompute.layers || recompute.layers_per_stage ||
+                        recompute.num_microbatches_with_partial_activation_checkpoints;
+    if (differ || picks_forms(recompute)) return {};
+    add(given_forms(plan, 0, recompute, {}).of(1, false));
+    return points;
+  }
+  for (int parts = 0; parts <= all_parts; ++parts) {
+    const BlockForm form = form_with(plan, recompute, static_cast<std::uint8_t>(parts));
+    if (form.repeated == parts) add(form);
   }
   return hull_of(std::move(points));
 }
