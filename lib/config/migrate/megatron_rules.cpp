@@ -27,7 +27,7 @@ struct MegatronMarks {
 };
 MegatronMarks read_megatron_marks(Migration& m, const char* argument);  // refuses other values
 
-constexpr Default expert_defaults[] = {{"moe.router_topk", "2"}};
+constexpr std::string_view expert_defaults = "moe.router_topk=2";
 
 void refuse(Migration& m, const std::string& argument, const std::string& message,
             const std::string& help) {
@@ -289,11 +289,9 @@ void settle_megatron_layers(Migration& m, const std::vector<std::int64_t>& route
 
 // Megatron-LM's Muon and its arguments about single parameters, as entries of optimizer.groups.
 
-constexpr Default muon_defaults[] = {
-    {"optimizer.muon.momentum", "0.9"}, {"optimizer.muon.nesterov", "false"},
-    {"optimizer.muon.steps", "5"},      {"optimizer.muon.scale", "spectral"},
-    {"optimizer.muon.eps", "1e-15"},    {"optimizer.muon.ns_dtype", "bf16"},
-};
+constexpr std::string_view muon_defaults =
+    "optimizer.muon.momentum=0.9 optimizer.muon.nesterov=false optimizer.muon.steps=5 "
+    "optimizer.muon.scale=spectral optimizer.muon.eps=1e-15 optimizer.muon.ns_dtype=bf16";
 
 constexpr MuonTriple aol[] = {{4.0098, -7.0585, 2.4635},
                               {3.4585, -5.5479, 2.5959},
@@ -323,21 +321,6 @@ constexpr CoefficientSet coefficient_sets[] = {{"simple", "simple", {}},
                                                {"cubic5", "", cubic5},
                                                {"deepseekv4", "deepseek_v4", {}}};
 
-int word_node(Migration& m, const std::string& word, bool quoted) {
-  YamlNode node;
-  node.kind = YamlNode::Kind::scalar;
-  node.scalar = word;
-  node.quoted = quoted;
-  return m.tree().add_node(std::move(node));
-}
-
-int list_node(Migration& m, const std::vector<int>& items) {
-  YamlNode list;
-  list.kind = YamlNode::Kind::sequence;
-  list.items = items;
-  return m.tree().add_node(std::move(list));
-}
-
 /// An entry of optimizer.groups: settings that arguments give to some parameters.
 struct Group {
   std::vector<std::string> match;
@@ -348,17 +331,18 @@ struct Group {
 
 int group_node(Migration& m, const Group& group) {
   std::vector<int> patterns;
-  for (const std::string& pattern : group.match) patterns.push_back(word_node(m, pattern, true));
-  YamlNode map;
-  map.kind = YamlNode::Kind::map;
-  map.entries.push_back({"match", {}, list_node(m, patterns)});
+  for (const std::string& pattern : group.match) {
+    patterns.push_back(m.tree().add_scalar(pattern));
+    m.tree().node(patterns.back()).quoted = true;
+  }
+  std::vector<YamlEntry> entries{{"match", {}, m.tree().add_list(std::move(patterns))}};
   const auto add = [&](const char* key, const std::string& value) {
-    map.entries.push_back({key, {}, word_node(m, value, false)});
+    entries.push_back({key, {}, m.tree().add_scalar(value)});
   };
   if (!group.type.empty()) add("type", group.type);
   if (group.lr_mult != 1) add("lr_mult", plain_number(group.lr_mult));
   if (group.decays) add("wd_mult", "1");
-  return m.tree().add_node(std::move(map));
+  return m.tree().add_map(std::move(entries));
 }
 
 /// The learning rate of the embedding and the output layer as a multiple of the rate of the other
@@ -417,7 +401,7 @@ void put_groups(Migration& m, bool muon) {
   if (groups.empty()) return;
   std::vector<int> nodes;
   for (const Group& group : groups) nodes.push_back(group_node(m, group));
-  m.put_list("optimizer.groups", list_node(m, nodes), "what Megatron does with these");
+  m.put_list("optimizer.groups", m.tree().add_list(nodes), "what Megatron does with these");
 }
 
 /// Writes the triples of all steps, since our lists do not restart after the last triple.
@@ -432,11 +416,11 @@ void put_triples(Migration& m, const ForeignValue& given, const CoefficientSet& 
   for (int i = 0; i < std::min(steps, 100); ++i) {
     std::vector<int> numbers;
     for (const double number : at(set.list, i % length)) {
-      numbers.push_back(word_node(m, plain_number(number), false));
+      numbers.push_back(m.tree().add_scalar(plain_number(number)));
     }
-    nodes.push_back(list_node(m, numbers));
+    nodes.push_back(m.tree().add_list(numbers));
   }
-  m.put_list("optimizer.muon.coefficients", list_node(m, nodes),
+  m.put_list("optimizer.muon.coefficients", m.tree().add_list(nodes),
              formatted("muon-coefficient-type {}", set.name));
 }
 
@@ -463,10 +447,10 @@ void settle_items(Migration& m) {
                     "leave out one of both");
   }
   std::vector<int> items;
-  if (m.flag("swiglu") || m.flag("quick-geglu")) items.push_back(word_node(m, "gate_up", false));
-  if (m.flag("muon-no-split-qkv")) items.push_back(word_node(m, "qkv", false));
+  if (m.flag("swiglu") || m.flag("quick-geglu")) items.push_back(m.tree().add_scalar("gate_up"));
+  if (m.flag("muon-no-split-qkv")) items.push_back(m.tree().add_scalar("qkv"));
   if (items.empty()) return;
-  m.put_list("optimizer.muon.items", list_node(m, items), "matrices as Megatron has them");
+  m.put_list("optimizer.muon.items", m.tree().add_list(items), "matrices as Megatron has them");
 }
 
 void settle_muon(Migration& m) {
@@ -520,29 +504,21 @@ void settle_megatron_optimizer(Migration& m) {
 
 // Rules of Megatron-LM's pretrain_gpt.py that combine several arguments, and its defaults.
 
-constexpr Default megatron_defaults[] = {
-    {"model.hidden_dropout", "0.1"},    {"model.embedding_dropout", "0.1"},
-    {"model.attention_dropout", "0.1"}, {"lr_schedule.style", "linear"},
-    {"train.validate_every", "1000"},   {"log.every", "100"},
-};
+constexpr std::string_view megatron_defaults =
+    "model.hidden_dropout=0.1 model.embedding_dropout=0.1 model.attention_dropout=0.1 "
+    "lr_schedule.style=linear train.validate_every=1000 log.every=100";
 
-/// Arguments of models outside the two families, whatever the other arguments are, each with the
-/// value that asks for nothing.
-constexpr std::pair<const char*, std::string_view> of_other_models[] = {
-    {"multi-latent-attention", ""},
-    {"q-lora-rank", ""},
-    {"mtp-num-layers", "0"},
-    {"apply-residual-connection-post-layernorm", ""},
-    {"openai-gelu", ""},
-    {"moe-latent-size", ""},
-    {"experimental-attention-variant", ""},
-    {"heterogeneous-layers-config-path", ""},
-    {"is-hybrid-model", ""},
-    {"hybrid-override-pattern", ""},
-};
+/// Arguments of models outside the two families, whatever the other arguments are, with the value
+/// that asks for nothing.
+constexpr std::string_view of_other_models =
+    "multi-latent-attention q-lora-rank mtp-num-layers=0 apply-residual-connection-post-layernorm "
+    "openai-gelu moe-latent-size experimental-attention-variant heterogeneous-layers-config-path "
+    "is-hybrid-model hybrid-override-pattern";
 
 void refuse_other_models(Migration& m) {
-  for (const auto& [argument, plain] : of_other_models) {
+  for (const std::string& row : split_at(of_other_models, ' ')) {
+    std::string_view plain = row;
+    const std::string_view argument = take_until(plain, "=");
     if (m.given(argument) == nullptr || !m.flag(argument)) continue;
     if (!plain.empty() && m.text(argument) == plain) continue;
     m.refuse("model.family", formatted("--{}: such a model is not built", argument),
@@ -630,29 +606,21 @@ void settle_linear_rope(Migration& m) {
   m.put("model.rope_scaling.factor", factor, "rotary-seq-len-interpolation-factor");
 }
 
-int number_node(Migration& m, double value) {
-  YamlNode number;
-  number.kind = YamlNode::Kind::scalar;
-  number.scalar = plain_number(value);
-  return m.tree().add_node(std::move(number));
-}
-
 /// The batch sizes of the steps; one size without --rampup-batch-size.
 std::vector<RampPart> carry_ramp(Migration& m, double batch) {
   TrainConfig train;
   train.global_batch_size = static_cast<std::int64_t>(batch);
   const ForeignValue* given = m.given("rampup-batch-size");
   if (given == nullptr) return batch_ramp(train, 1);
-  YamlNode list;
-  list.kind = YamlNode::Kind::sequence;
+  std::vector<int> list;
   train.rampup_batch_size.emplace();
   for (const std::string& word : given->words) {
     double value = 0;
     if (parse_number(word, value)) continue;  // not a number
     train.rampup_batch_size->push_back(static_cast<std::int64_t>(value));
-    list.items.push_back(number_node(m, value));
+    list.push_back(m.tree().add_scalar(plain_number(value)));
   }
-  m.put_list("train.rampup_batch_size", m.tree().add_node(std::move(list)),
+  m.put_list("train.rampup_batch_size", m.tree().add_list(std::move(list)),
              formatted("rampup-batch-size, line {}", given->span.line));
   return batch_ramp(train, 1);
 }
@@ -701,8 +669,7 @@ void carry_paths(Migration& m, const char* key, const std::string& path) {
   const std::string why = formatted("{}, line {}", key, given->span.line);
   if (words.size() == 1) return m.put(path, words[0], why);
   if (path != "data.train") return m.not_carried(key, path + " takes one path");
-  YamlNode list;
-  list.kind = YamlNode::Kind::sequence;
+  std::vector<int> list;
   double weight = 1;
   bool weighted = false;
   for (const std::string& word : words) {
@@ -710,23 +677,14 @@ void carry_paths(Migration& m, const char* key, const std::string& path) {
       weighted = true;
       continue;
     }
-    YamlNode text;
-    text.kind = YamlNode::Kind::scalar;
-    text.scalar = word;
-    text.quoted = true;
-    text.expands = word.find("${") != std::string::npos;
-    const int place = m.tree().add_node(std::move(text));
-    if (!weighted) {
-      list.items.push_back(place);
-      continue;
-    }
-    const int share = number_node(m, weight);
-    YamlNode source;
-    source.kind = YamlNode::Kind::map;
-    source.entries = {{"path", {}, place}, {"weight", {}, share}};
-    list.items.push_back(m.tree().add_node(std::move(source)));
+    list.push_back(m.tree().add_scalar(word));
+    m.tree().node(list.back()).quoted = true;
+    m.tree().node(list.back()).expands = word.find("${") != std::string::npos;
+    if (!weighted) continue;
+    const int share = m.tree().add_scalar(plain_number(weight));
+    list.back() = m.tree().add_map({{"path", {}, list.back()}, {"weight", {}, share}});
   }
-  m.put_list(path, m.tree().add_node(std::move(list)), why);
+  m.put_list(path, m.tree().add_list(std::move(list)), why);
 }
 
 void settle_megatron_data(Migration& m) {

@@ -17,30 +17,15 @@ namespace {
 
 // nanoGPT: defaults of train.py, which a file in config/ and the command line override.
 
-constexpr Default nanogpt_defaults[] = {
-    {"model.family", "gpt2"},
-    {"model.num_layers", "12"},
-    {"model.num_attention_heads", "12"},
-    {"model.hidden_size", "768"},
-    {"model.seq_length", "1024"},
-    {"model.add_bias_linear", "false"},
-    {"data.train", "data/openwebtext/train.bin"},
-    {"data.validation.path", "data/openwebtext/val.bin"},
-    {"train.steps", "600000"},
-    {"train.validate_every", "2000"},
-    {"optimizer.weight_decay", "0.1"},
-    {"optimizer.beta2", "0.95"},
-    {"lr_schedule.style", "cosine"},
-    {"lr_schedule.max_lr", "6e-4"},
-    {"precision.compute", "bf16"},
-    {"log.every", "1"},
-    {"output.dir", "out"},
-};
-constexpr Default nanogpt_decay[] = {
-    {"lr_schedule.min_lr", "6e-5"},
-    {"lr_schedule.warmup_steps", "2000"},
-    {"lr_schedule.decay_steps", "600000"},
-};
+constexpr std::string_view nanogpt_defaults =
+    "model.family=gpt2 model.num_layers=12 model.num_attention_heads=12 model.hidden_size=768 "
+    "model.seq_length=1024 model.add_bias_linear=false data.train=data/openwebtext/train.bin "
+    "data.validation.path=data/openwebtext/val.bin train.steps=600000 "
+    "train.validate_every=2000 optimizer.weight_decay=0.1 optimizer.beta2=0.95 "
+    "lr_schedule.style=cosine lr_schedule.max_lr=6e-4 precision.compute=bf16 log.every=1 "
+    "output.dir=out";
+constexpr std::string_view nanogpt_decay =
+    "lr_schedule.min_lr=6e-5 lr_schedule.warmup_steps=2000 lr_schedule.decay_steps=600000";
 
 void start_from_gpt2(Migration& m) {
   const std::string name = m.text("init_from");
@@ -102,33 +87,18 @@ void settle_nanogpt(Migration& m) {
 
 // Rules of torchtitan.
 
-constexpr Default torchtitan_defaults[] = {
-    {"model.seq_length", "2048"},      {"train.steps", "10000"},
-    {"train.micro_batch_size", "8"},   {"optimizer.beta2", "0.95"},
-    {"optimizer.weight_decay", "0.1"}, {"lr_schedule.style", "linear"},
-    {"lr_schedule.max_lr", "8e-4"},    {"lr_schedule.warmup_steps", "200"},
-    {"precision.compute", "bf16"},     {"output.dir", "outputs"},
-};
+constexpr std::string_view torchtitan_defaults =
+    "model.seq_length=2048 train.steps=10000 train.micro_batch_size=8 optimizer.beta2=0.95 "
+    "optimizer.weight_decay=0.1 lr_schedule.style=linear lr_schedule.max_lr=8e-4 "
+    "lr_schedule.warmup_steps=200 precision.compute=bf16 output.dir=outputs";
 
-constexpr Default debug_model[] = {
-    {"model.family", "llama"},        {"model.num_layers", "6"},
-    {"model.hidden_size", "256"},     {"model.num_attention_heads", "16"},
-    {"model.ffn_hidden_size", "768"}, {"model.vocab_size", "2048"},
-    {"model.rotary_base", "500000"},
-};
-constexpr Default llama_405b[] = {
-    {"model.family", "llama"},       {"model.num_layers", "126"},
-    {"model.hidden_size", "16384"},  {"model.num_attention_heads", "128"},
-    {"model.num_query_groups", "8"}, {"model.ffn_hidden_size", "53248"},
-    {"model.vocab_size", "128256"},  {"model.rotary_base", "500000"},
-};
-
-template <class Table>
-void put_sizes(Migration& m, const Table& table, const std::string& flavor) {
-  for (const Default& row : table) {
-    if (!m.at(row.path)) m.put(row.path, row.value, "flavor " + flavor);
-  }
-}
+constexpr std::string_view debug_model =
+    "model.family=llama model.num_layers=6 model.hidden_size=256 model.num_attention_heads=16 "
+    "model.ffn_hidden_size=768 model.vocab_size=2048 model.rotary_base=500000";
+constexpr std::string_view llama_405b =
+    "model.family=llama model.num_layers=126 model.hidden_size=16384 "
+    "model.num_attention_heads=128 model.num_query_groups=8 model.ffn_hidden_size=53248 "
+    "model.vocab_size=128256 model.rotary_base=500000";
 
 /// Sets the decay: the last part of the steps, or all steps after the warm-up if it is not given.
 void settle_torchtitan_rate(Migration& m) {
@@ -160,8 +130,8 @@ void settle_torchtitan_batch(Migration& m) {
 
 void settle_torchtitan(Migration& m) {
   const std::string flavor = m.text("model.flavor");
-  if (flavor == "debugmodel") put_sizes(m, debug_model, flavor);
-  if (flavor == "405B") put_sizes(m, llama_405b, flavor);
+  if (flavor == "debugmodel") put_defaults(m, debug_model, "flavor " + flavor);
+  if (flavor == "405B") put_defaults(m, llama_405b, "flavor " + flavor);
   settle_torchtitan_rate(m);
   settle_torchtitan_batch(m);
   const double shard = m.number("parallelism.data_parallel_shard_degree",
@@ -191,13 +161,10 @@ void settle_torchtitan(Migration& m) {
 
 // Rules of llm.c's train_gpt2cu.
 
-constexpr Default llmc_defaults[] = {
-    {"model.preset", "gpt2-124m"},   {"model.seq_length", "1024"},
-    {"train.micro_batch_size", "4"}, {"train.validate_every", "20"},
-    {"optimizer.beta2", "0.95"},     {"optimizer.weight_decay", "0"},
-    {"lr_schedule.style", "cosine"}, {"lr_schedule.max_lr", "3e-4"},
-    {"precision.compute", "bf16"},
-};
+constexpr std::string_view llmc_defaults =
+    "model.preset=gpt2-124m model.seq_length=1024 train.micro_batch_size=4 "
+    "train.validate_every=20 optimizer.beta2=0.95 optimizer.weight_decay=0 "
+    "lr_schedule.style=cosine lr_schedule.max_lr=3e-4 precision.compute=bf16";
 
 void settle_llmc(Migration& m) {
   const double rate = m.number("-l", 3e-4);
@@ -221,36 +188,23 @@ void settle_llmc(Migration& m) {
 
 // Rules of Hugging Face's TrainingArguments.
 
-constexpr Default hugging_face_defaults[] = {
-    {"train.micro_batch_size", "8"},
-    {"optimizer.weight_decay", "0"},
-    {"lr_schedule.style", "linear"},
-    {"lr_schedule.max_lr", "5e-5"},
-};
+constexpr std::string_view hugging_face_defaults =
+    "train.micro_batch_size=8 optimizer.weight_decay=0 lr_schedule.style=linear "
+    "lr_schedule.max_lr=5e-5";
 
 /// Keys of programs with TrainingArguments that ask for other training than of all weights on
 /// texts, each with the values that do not ask for it ("|" between them).
-constexpr std::pair<std::string_view, std::string_view> other_training[] = {
-    {"adapter", ""},
-    {"finetuning_type", "full"},
-    {"stage", "pt"},
-    {"rl", ""},
-    {"use_peft", "false|False"},
-    {"peft_type", ""},
-    {"lora_r", "0"},
-    {"lora_rank", "0"},
-    {"use_dora", "false|False"},
-    {"quantization_bit", ""},
-    {"load_in_4bit", "false|False"},
-    {"load_in_8bit", "false|False"},
-    {"use_galore", "false|False"},
-    {"use_badam", "false|False"},
-    {"neftune_noise_alpha", "0"},
-    {"label_smoothing_factor", "0|0.0"}};
+constexpr std::string_view other_training =
+    "adapter finetuning_type=full stage=pt rl use_peft=false|False peft_type lora_r=0 "
+    "lora_rank=0 use_dora=false|False quantization_bit load_in_4bit=false|False "
+    "load_in_8bit=false|False use_galore=false|False use_badam=false|False "
+    "neftune_noise_alpha=0 label_smoothing_factor=0|0.0";
 
 /// Refuses such keys instead of only listing them: the run would train something else.
 void refuse_other_training(Migration& m) {
-  for (const auto& [key, plain] : other_training) {
+  for (const std::string& row : split_at(other_training, ' ')) {
+    std::string_view plain = row;
+    const std::string_view key = take_until(plain, "=");
     const ForeignValue* value = m.written_as(key);
     if (value == nullptr || value->words.empty() || value->words.front().empty()) continue;
     const std::vector<std::string> words = split_words(plain);
@@ -287,6 +241,18 @@ void settle_hugging_face(Migration& m) {
 }
 
 }  // namespace
+
+void put_defaults(Migration& m, std::string_view values, const std::string& why) {
+  for (const std::string& value : split_at(values, ' ')) {
+    std::string_view text = value;
+    const std::string path(take_until(text, "="));
+    if (why.empty()) {
+      m.put_default(path, std::string(text));
+    } else if (!m.at(path)) {
+      m.put(path, std::string(text), why);
+    }
+  }
+}
 
 void shard_optimizer(Migration& m, const std::string& why) {
   m.put("parallel.parallel_optimizer.enable", "true", why);
@@ -359,9 +325,7 @@ Migration::Migration(Project project, const std::string& file, std::vector<Forei
       values_(std::move(values)),
       tree_(tree),
       diagnostics_(diagnostics) {
-  YamlNode map;
-  map.kind = YamlNode::Kind::map;
-  root_ = tree_.add_node(std::move(map));
+  root_ = tree_.add_map();
 }
 
 std::string Migration::written(const ForeignValue& value) {
@@ -415,9 +379,7 @@ int Migration::map_of(const std::string& path) {
   for (std::size_t dot = 0; (dot = path.find('.', start)) != std::string::npos; start = dot + 1) {
     const std::string key = path.substr(start, dot - start);
     if (tree_.find(map, key) == nullptr) {
-      YamlNode section;
-      section.kind = YamlNode::Kind::map;
-      const int made = tree_.add_node(std::move(section));
+      const int made = tree_.add_map();
       tree_.node(map).entries.push_back({key, {0, 0, 0, 0}, made});
     }
     map = tree_.find(map, key)->value;
@@ -437,14 +399,8 @@ int Migration::scalar(const std::string& text) {
 }
 
 std::optional<std::string> Migration::at(const std::string& path) const {
-  int map = root_;
-  for (const std::string& key : split_at(path, '.')) {
-    const YamlEntry* entry =
-        tree_.node(map).kind == YamlNode::Kind::map ? tree_.find(map, key) : nullptr;
-    if (entry == nullptr) return std::nullopt;
-    map = entry->value;
-  }
-  return tree_.node(map).scalar;
+  const YamlEntry* entry = tree_.find_path(root_, path);
+  return entry == nullptr ? std::nullopt : std::optional(tree_.node(entry->value).scalar);
 }
 
 double Migration::number_at(const std::string& path, double otherwise) const {
@@ -476,11 +432,7 @@ void Migration::put_default(const std::string& path, const std::string& value) {
   if (!at(path)) put(path, value, formatted("default of {}", name_of(project_)));
 }
 
-void Migration::remove(const std::string& path) {
-  const int map = map_of(path);
-  const std::string key = last_key(path);
-  std::erase_if(tree_.node(map).entries, [&](const YamlEntry& entry) { return entry.key == key; });
-}
+void Migration::remove(const std::string& path) { tree_.remove(map_of(path), last_key(path)); }
 
 void Migration::not_carried(std::string_view key, const std::string& why) {
   const ForeignValue* value = given(key);
@@ -524,11 +476,10 @@ void Migration::carry_to(const std::string& path, const std::string& text,
 }
 
 void Migration::carry_list(const std::string& path, const ForeignValue& value) {
-  YamlNode list;
-  list.kind = YamlNode::Kind::sequence;
-  for (const std::string& word : value.words) list.items.push_back(scalar(word));
+  std::vector<int> items;
+  for (const std::string& word : value.words) items.push_back(scalar(word));
   from_[path] = &value;
-  put_list(path, tree_.add_node(std::move(list)),
+  put_list(path, tree_.add_list(std::move(items)),
            formatted("{}, line {}", written(value), value.span.line));
 }
 

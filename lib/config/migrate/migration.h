@@ -105,15 +105,9 @@ class Migration {
 // Rules of each project: settings that follow from several keys, and defaults that differ from
 // ours.
 
-struct Default {
-  const char* path;
-  const char* value;
-};
-
-template <class Table>
-void put_defaults(Migration& migration, const Table& table) {
-  for (const Default& row : table) migration.put_default(row.path, row.value);
-}
+/// Sets the values of "PATH=VALUE PATH=VALUE" whose paths have none yet: defaults of the other
+/// project, unless `why` tells another reason.
+void put_defaults(Migration& migration, std::string_view values, const std::string& why = "");
 
 /// Shards the optimizer's state; gradients are not sharded until the step.
 void shard_optimizer(Migration& migration, const std::string& why);

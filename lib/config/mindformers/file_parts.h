@@ -1,5 +1,4 @@
-// Parts of the reader of MindFormers files: the editor of the YAML tree, the moved and refused
-// values, the model, and Muon.
+// Parts of the reader of MindFormers files: the moved and refused values, the model, and Muon.
 #pragma once
 
 #include <cstdint>
@@ -13,37 +12,6 @@
 
 namespace trainctl {
 
-class TreeEditor {
- public:
-  /// `root` is the node of a map in `tree`.
-  TreeEditor(YamlTree& tree, int root) : tree_(tree), root_(root) {}
-
-  /// The entry at a dotted path, or nullptr.
-  const YamlEntry* find(std::string_view path) const;
-  bool has(std::string_view path) const { return find(path) != nullptr; }
-  /// The text of the scalar at a path; "" if there is none.
-  std::string text(std::string_view path) const;
-  /// The integer from 1 to 1,000,000 at a path; `fallback` if the path is absent, none for any
-  /// other value.
-  std::optional<std::int64_t> count(std::string_view path, std::int64_t fallback) const;
-  /// Whether the value at a path is true; `fallback` if the path is absent.
-  bool flag(std::string_view path, bool fallback) const;
-
-  void remove(std::string_view path);
-  /// Puts the node `value` at a path or replaces the one there; creates missing sections.
-  void put(std::string_view path, const Span& key_span, int value);
-  /// Creates a scalar node.
-  int scalar(const std::string& text, const Span& span);
-
-  YamlTree& tree() { return tree_; }
-  const YamlTree& tree() const { return tree_; }
-  int root() const { return root_; }
-
- private:
-  YamlTree& tree_;
-  int root_;
-};
-
 /// "true" for True and TRUE, "false" for False and FALSE; returns other text unchanged.
 std::string plain_word(const std::string& text);
 
@@ -53,9 +21,25 @@ std::string plain_word(const std::string& text);
 inline const std::string file_model = "model.model_config.";
 
 struct MindformersFile {
-  TreeEditor edit;
+  YamlTree& tree;
+  int root;  // the node of a map in `tree`
   Diagnostics& diagnostics;
   Spellings spellings{};  // original spellings of moved values
+
+  /// The entry at a dotted path, or nullptr.
+  const YamlEntry* find(std::string_view path) const { return tree.find_path(root, path); }
+  bool has(std::string_view path) const { return find(path) != nullptr; }
+  bool is_map(std::string_view path) const;
+  /// The text of the scalar at a path; "" if there is none.
+  std::string text(std::string_view path) const { return tree.text_at(root, path); }
+  /// The integer from 1 to 1,000,000 at a path; `fallback` if the path is absent, none for any
+  /// other value.
+  std::optional<std::int64_t> count(std::string_view path, std::int64_t fallback) const;
+  /// Whether the value at a path is true; `fallback` if the path is absent.
+  bool flag(std::string_view path, bool fallback) const;
+  void remove(std::string_view path);
+  /// Puts the node `value` at a path or replaces the one there; creates missing sections.
+  void put(std::string_view path, const Span& key_span, int value);
 
   /// Ignores the value at `path`, which has no effect here, with a warning.
   void ignore(const std::string& path, const std::string& why, const Span& where);

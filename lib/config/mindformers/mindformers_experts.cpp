@@ -23,23 +23,6 @@ constexpr std::pair<const char*, const char*> only_plain[] = {{"topk_method", "g
                                                               {"use_gating_sigmoid", "false"},
                                                               {"enable_cold_hot_expert", "false"}};
 
-/// The entry at a dotted path, or nullptr.
-const YamlEntry* find(const YamlTree& tree, int map, std::string_view path) {
-  while (true) {
-    if (tree.node(map).kind != YamlNode::Kind::map) return nullptr;
-    const std::size_t dot = path.find('.');
-    const YamlEntry* entry = tree.find(map, path.substr(0, dot));
-    if (entry == nullptr || dot == std::string_view::npos) return entry;
-    map = entry->value;
-    path.remove_prefix(dot + 1);
-  }
-}
-
-std::string word_at(const YamlTree& tree, int map, std::string_view path) {
-  const YamlEntry* entry = find(tree, map, path);
-  return entry == nullptr ? "" : tree.node(entry->value).scalar;
-}
-
 bool is_true(const std::string& word) { return word == "true" || word == "True"; }
 bool is_false(const std::string& word) { return word == "false" || word == "False"; }
 
@@ -126,9 +109,7 @@ class PolicyReader {
     remove(key);
     return entry;
   }
-  void remove(const std::string& key) {
-    std::erase_if(tree_.node(section_).entries, [&](const YamlEntry& e) { return e.key == key; });
-  }
+  void remove(const std::string& key) { tree_.remove(section_, key); }
 
   /// Sets a key of ours, with the position of their entry.
   void put(const std::string& key, const YamlEntry& from, const std::string& text) {
@@ -146,10 +127,7 @@ class PolicyReader {
     if (found != nullptr && tree_.node(found->value).kind == YamlNode::Kind::map) {
       return found->value;
     }
-    YamlNode section;
-    section.kind = YamlNode::Kind::map;
-    section.span = from.key_span;
-    const int made = tree_.add_node(std::move(section));
+    const int made = tree_.add_map({}, from.key_span);
     tree_.node(root_).entries.push_back({"moe", {0, 0, 0, 0}, made});
     return made;
   }
@@ -182,12 +160,9 @@ class RouterDefaults {
   void fill() {
     const auto group = group_tokens();
     if (!group) return;
-    const int moe = find(tree_, root_, "moe")->value;
+    const int moe = tree_.find_path(root_, "moe")->value;
     const bool unlimited = second_ && capacity() <= 0;
-    if (unlimited) {
-      std::erase_if(tree_.node(moe).entries,
-                    [](const YamlEntry& entry) { return entry.key == "capacity_factor"; });
-    }
+    if (unlimited) tree_.remove(moe, "capacity_factor");
     std::string values = formatted(
         "router_choice: {}, router_weights: {}, router_load_balancing_type: {}, overflow: "
         "position, {}",
@@ -199,7 +174,7 @@ class RouterDefaults {
     const int text = tree_.add_text(Place::Origin::defaulted, "moe_config");
     const int defaults = parse_yaml(tree_, "{" + values + "}", text, diagnostics_);
     tree_.fill_in(moe, defaults, "moe");
-    if (word_at(tree_, moe, "router_weights") != "all") drop_scaling(moe);
+    if (tree_.text_at(moe, "router_weights") != "all") drop_scaling(moe);
     if (second_ && !unlimited) round_capacity(moe, defaults, *group);
   }
 
@@ -207,19 +182,17 @@ class RouterDefaults {
   /// The integer at a path; `otherwise` if it is missing or unreadable.
   std::int64_t number(std::string_view path, std::int64_t otherwise) const {
     std::int64_t value = 0;
-    const std::string word = word_at(tree_, root_, path);
+    const std::string word = tree_.text_at(root_, path);
     const bool readable = !word.empty() && !parse_number(word, value);
     return readable && value > 0 && value < std::int64_t{1} << 31 ? value : otherwise;
   }
   double capacity() const {
     double value = 0;
-    const std::string word = word_at(tree_, root_, "moe.capacity_factor");
+    const std::string word = tree_.text_at(root_, "moe.capacity_factor");
     return parse_number(word, value) ? 1.1 : value;
   }
   bool whole_weights() const { return second_ && number("moe.router_topk", 1) == 1; }
-  bool splits_tokens() const {
-    return is_true(word_at(tree_, root_, "parallel.sequence_parallel"));
-  }
+  bool splits_tokens() const { return is_true(tree_.text_at(root_, "parallel.sequence_parallel")); }
 
   bool came_from(const std::string& path, std::string_view key) const {
     const auto spelling = spellings_.find(path);
@@ -233,7 +206,7 @@ class RouterDefaults {
     const Place place = tree_.place(found->key_span);
     double value = 1;
     const bool plain = !parse_number(tree_.node(found->value).scalar, value) && value == 1;
-    std::erase_if(tree_.node(moe).entries, [&](const YamlEntry& e) { return e.key == key; });
+    tree_.remove(moe, key);
     if (plain) return;
     diagnostics_.add({Severity::warning, "not-carried", "moe.routed_scaling_factor",
                       "ignored: TopkRouterV2 scales only weights that it does not divide by their "
@@ -248,7 +221,7 @@ class RouterDefaults {
     if (!second_) return tokens;
     const std::int64_t parts = number("parallel.context_parallel", 1) *
                                (splits_tokens() ? number("parallel.tensor_parallel", 1) : 1);
-    const bool given = find(tree_, root_, "moe.expert_group_size") != nullptr;
+    const bool given = tree_.find_path(root_, "moe.expert_group_size") != nullptr;
     if (parts == 1 || tokens > 0 || given) return tokens / parts;
     diagnostics_.add(
         {Severity::error, "expert-group-size", "moe.expert_group_size",
@@ -256,13 +229,13 @@ class RouterDefaults {
              "TopkRouterV2 counts over a {}th of a micro-batch, and nothing says how large that is",
              parts),
          "add train.micro_batch_size and model.seq_length, or moe.expert_group_size",
-         tree_.place(find(tree_, root_, "moe.router_choice")->key_span)});
+         tree_.place(tree_.find_path(root_, "moe.router_choice")->key_span)});
     return std::nullopt;
   }
 
   /// Rounds the capacity as V2 does: up to a multiple of ranks and chunks.
   void round_capacity(int moe, int defaults, std::int64_t group) {
-    const std::int64_t chunks = is_true(word_at(tree_, root_, "moe.comp_comm_parallel"))
+    const std::int64_t chunks = is_true(tree_.text_at(root_, "moe.comp_comm_parallel"))
                                     ? number("moe.comp_comm_parallel_degree", 2)
                                     : 1;
     const std::int64_t unit =
@@ -277,12 +250,10 @@ class RouterDefaults {
     const std::int64_t places = std::min(group, expert_places(capacity(), topk, experts, group));
     const std::int64_t rounded = round_up(places, unit);
     if (rounded == places) return;
-    YamlNode node;
-    node.kind = YamlNode::Kind::scalar;
-    node.scalar = plain_number((static_cast<double>(rounded) - 0.5) * static_cast<double>(experts) /
-                               static_cast<double>(topk * group));
-    node.span = tree_.node(defaults).span;
-    tree_.find(moe, "capacity_factor")->value = tree_.add_node(std::move(node));
+    const double factor = (static_cast<double>(rounded) - 0.5) * static_cast<double>(experts) /
+                          static_cast<double>(topk * group);
+    const int value = tree_.add_scalar(plain_number(factor), tree_.node(defaults).span);
+    tree_.find(moe, "capacity_factor")->value = value;
   }
   void refuse_unknown(std::int64_t unit) {
     diagnostics_.add({Severity::error, "expert-group-size", "moe.expert_group_size",
@@ -290,7 +261,7 @@ class RouterDefaults {
                                 "{}, and nothing says how many there are",
                                 unit),
                       "add train.micro_batch_size and model.seq_length, or moe.expert_group_size",
-                      tree_.place(find(tree_, root_, "moe.router_choice")->key_span)});
+                      tree_.place(tree_.find_path(root_, "moe.router_choice")->key_span)});
   }
 
   YamlTree& tree_;
@@ -303,7 +274,7 @@ class RouterDefaults {
 }  // namespace
 
 Spellings carry_router(YamlTree& tree, int root, Diagnostics& diagnostics) {
-  const YamlEntry* policy = find(tree, root, policy_key);
+  const YamlEntry* policy = tree.find_path(root, policy_key);
   if (policy == nullptr) return {};
   YamlEntry& section = *tree.find(root, "moe_config");
   const int own = tree.add_node(YamlNode(tree.node(section.value)));  // an alias may share it
@@ -316,7 +287,7 @@ void fill_router(YamlTree& tree, int root, const Spellings& spellings, Diagnosti
     return spelling.second.starts_with("moe_config.");
   });
   std::int64_t experts = 0;
-  const std::string word = word_at(tree, root, "moe.num_experts");
+  const std::string word = tree.text_at(root, "moe.num_experts");
   if (!used || parse_number(word, experts) || experts < 2) return;
   RouterDefaults(tree, root, spellings, diagnostics).fill();
 }

@@ -28,100 +28,78 @@ std::string plain_word(const std::string& text) {
   return text;
 }
 
-const YamlEntry* TreeEditor::find(std::string_view path) const {
-  int map = root_;
-  while (true) {
-    const std::size_t dot = path.find('.');
-    if (tree_.node(map).kind != Kind::map) return nullptr;
-    const YamlEntry* entry = tree_.find(map, path.substr(0, dot));
-    if (entry == nullptr || dot == std::string_view::npos) return entry;
-    map = entry->value;
-    path.remove_prefix(dot + 1);
-  }
-}
-
-std::string TreeEditor::text(std::string_view path) const {
+bool MindformersFile::is_map(std::string_view path) const {
   const YamlEntry* entry = find(path);
-  return entry == nullptr ? "" : tree_.node(entry->value).scalar;
+  return entry != nullptr && tree.node(entry->value).kind == Kind::map;
 }
 
-std::optional<std::int64_t> TreeEditor::count(std::string_view path, std::int64_t fallback) const {
+std::optional<std::int64_t> MindformersFile::count(std::string_view path,
+                                                   std::int64_t fallback) const {
   const YamlEntry* entry = find(path);
   if (entry == nullptr) return fallback;
   std::int64_t value = 0;
-  const YamlNode& node = tree_.node(entry->value);
+  const YamlNode& node = tree.node(entry->value);
   if (node.kind != Kind::scalar || parse_number(node.scalar, value)) return std::nullopt;
   return value > 0 && value <= 1'000'000 ? std::optional<std::int64_t>(value) : std::nullopt;
 }
 
-bool TreeEditor::flag(std::string_view path, bool fallback) const {
+bool MindformersFile::flag(std::string_view path, bool fallback) const {
   return has(path) ? plain_word(text(path)) == "true" : fallback;
 }
 
-void TreeEditor::remove(std::string_view path) {
+void MindformersFile::remove(std::string_view path) {
   const std::size_t dot = path.rfind('.');
   const bool at_top = dot == std::string_view::npos;
   const YamlEntry* section = at_top ? nullptr : find(path.substr(0, dot));
   if (section == nullptr && !at_top) return;
-  const int map = at_top ? root_ : section->value;
+  const int map = at_top ? root : section->value;
   const std::string_view key = at_top ? path : path.substr(dot + 1);
-  std::erase_if(tree_.node(map).entries, [&](const YamlEntry& entry) { return entry.key == key; });
+  tree.remove(map, key);
 }
 
-void TreeEditor::put(std::string_view path, const Span& key_span, int value) {
-  int map = root_;
+void MindformersFile::put(std::string_view path, const Span& key_span, int value) {
+  int map = root;
   for (std::size_t dot; (dot = path.find('.')) != std::string::npos;) {
     const std::string key(path.substr(0, dot));
     path.remove_prefix(dot + 1);
-    const YamlEntry* entry = tree_.find(map, key);
-    if (entry != nullptr && tree_.node(entry->value).kind == Kind::map) {
+    const YamlEntry* entry = tree.find(map, key);
+    if (entry != nullptr && tree.node(entry->value).kind == Kind::map) {
       map = entry->value;
       continue;
     }
-    YamlNode section;
-    section.kind = Kind::map;
-    section.span = key_span;
-    const int made = tree_.add_node(std::move(section));
-    std::erase_if(tree_.node(map).entries, [&](const YamlEntry& e) { return e.key == key; });
-    tree_.node(map).entries.push_back({key, {0, 0, 0, 0}, made});
+    const int made = tree.add_map({}, key_span);
+    tree.remove(map, key);
+    tree.node(map).entries.push_back({key, {0, 0, 0, 0}, made});
     map = made;
   }
-  if (YamlEntry* entry = tree_.find(map, path)) {
+  if (YamlEntry* entry = tree.find(map, path)) {
     *entry = {std::string(path), key_span, value};
   } else {
-    tree_.node(map).entries.push_back({std::string(path), key_span, value});
+    tree.node(map).entries.push_back({std::string(path), key_span, value});
   }
-}
-
-int TreeEditor::scalar(const std::string& text, const Span& span) {
-  YamlNode node;
-  node.kind = Kind::scalar;
-  node.scalar = text;
-  node.span = span;
-  return tree_.add_node(std::move(node));
 }
 
 void MindformersFile::ignore(const std::string& path, const std::string& why, const Span& where) {
   diagnostics.add(
-      {Severity::warning, "not-carried", path, "ignored: " + why, "", edit.tree().place(where)});
+      {Severity::warning, "not-carried", path, "ignored: " + why, "", tree.place(where)});
 }
 
 void MindformersFile::refuse(const std::string& path, const std::string& what,
                              const std::string& help, const Span& where) {
-  diagnostics.add({Severity::error, "no-counterpart", path, what, help, edit.tree().place(where)});
+  diagnostics.add({Severity::error, "no-counterpart", path, what, help, tree.place(where)});
 }
 
 void MindformersFile::move(const std::string& from, const std::string& to,
                            const std::string& text) {
-  const YamlEntry entry = *edit.find(from);
-  const int value = edit.scalar(text, edit.tree().node(entry.value).span);
-  edit.remove(from);
-  edit.put(to, entry.key_span, value);
+  const YamlEntry entry = *find(from);
+  const int value = tree.add_scalar(text, tree.node(entry.value).span);
+  remove(from);
+  put(to, entry.key_span, value);
   spellings[to] = from;
 }
 
 void MindformersFile::give(const std::string& to, const std::string& text, const Span& where) {
-  if (!edit.has(to)) edit.put(to, where, edit.scalar(text, where));
+  if (!has(to)) put(to, where, tree.add_scalar(text, where));
 }
 
 namespace {
@@ -139,8 +117,7 @@ constexpr std::pair<std::string_view, std::string_view> reasons[] = {
 
 class Carrier {
  public:
-  Carrier(YamlTree& tree, int root, Diagnostics& diagnostics)
-      : file_{TreeEditor(tree, root), diagnostics}, edit_(file_.edit) {}
+  Carrier(YamlTree& tree, int root, Diagnostics& diagnostics) : file_{tree, root, diagnostics} {}
 
   Spellings run() {
     const bool known = is_mindformers();
@@ -153,15 +130,15 @@ class Carrier {
     const std::string implied = name_family(file_);
     carry_evaluation();
     count_micro_batches();
-    sgd_of_mindspore_ = edit_.text("optimizer.type") == "SGD";
+    sgd_of_mindspore_ = file_.text("optimizer.type") == "SGD";
     for (const OtherKey& row : carried_keys()) carry(row);
     carry_samples();
-    if (!edit_.has("train.steps")) carry({"runner_config.epochs", "train.epochs"});
+    if (!file_.has("train.steps")) carry({"runner_config.epochs", "train.epochs"});
     carry_optimizer();
     carry_clipping();
     derive_model(file_);
     muon.give_groups();
-    if (!implied.empty()) file_.give(implied, "true", edit_.find("model.model_config")->key_span);
+    if (!implied.empty()) file_.give(implied, "true", file_.find("model.model_config")->key_span);
     for (std::string_view section : partial) answer_rest(std::string(section));
     answer_sections();
     give_batch();
@@ -169,7 +146,7 @@ class Carrier {
   }
 
  private:
-  YamlTree& tree() { return edit_.tree(); }
+  YamlTree& tree() { return file_.tree; }
 
   /// Whether the file has a key or section that only MindFormers has. In a file with our section
   /// train, the sections for its runner and data do not count: they are unknown keys there.
@@ -179,43 +156,41 @@ class Carrier {
                                              "model.model_config"};
     constexpr std::string_view of_runner[] = {"runner_config", "runner_wrapper", "train_dataset",
                                               "eval_dataset"};
-    const YamlTree& all = edit_.tree();
-    if (all.node(edit_.root()).kind != Kind::map) return false;
-    const auto is_map = [&](std::string_view path) {
-      const YamlEntry* entry = edit_.find(path);
-      return entry != nullptr && all.node(entry->value).kind == Kind::map;
-    };
-    const YamlEntry* train = edit_.find("train");
+    const YamlTree& all = file_.tree;
+    if (all.node(file_.root).kind != Kind::map) return false;
+    const auto is_map = [&](std::string_view path) { return file_.is_map(path); };
+    const YamlEntry* train = file_.find("train");
     const bool is_ours =
         train != nullptr && all.place(train->key_span).origin != Place::Origin::set_option;
-    return std::ranges::any_of(marks, [&](std::string_view mark) { return edit_.has(mark); }) ||
+    return std::ranges::any_of(marks, [&](std::string_view mark) { return file_.has(mark); }) ||
            std::ranges::any_of(sections, is_map) ||
            (!is_ours && std::ranges::any_of(of_runner, is_map));
   }
 
   void carry(const OtherKey& row) {
-    const YamlEntry* found = edit_.find(row.key);
+    const YamlEntry* found = file_.find(row.key);
     if (found == nullptr) return;
     const YamlEntry entry = *found;
     const YamlNode value = tree().node(entry.value);
     const std::string from(row.key);
     const std::string to(row.paths);
-    if (value.kind == Kind::null) return edit_.remove(from);
+    if (value.kind == Kind::null) return file_.remove(from);
     const bool is_scalar = value.kind == Kind::scalar;
     const auto ours = is_scalar ? convert(row, value.scalar) : std::optional(value.scalar);
     if (!ours) {
       // The reader lists the allowed words; other devices are reported with the rest of `context`.
       if (from == to || from.starts_with("context.")) return;
-      edit_.remove(from);
+      file_.remove(from);
       return file_.refuse(from, shown(value.scalar) + " has no counterpart in " + to,
                           "write " + to + " instead", entry.key_span);
     }
-    edit_.remove(from);
+    file_.remove(from);
     if (is_scalar && ours->empty()) return;
-    const int carried =
-        *ours == value.scalar ? entry.value : edit_.scalar(*ours, tree().node(entry.value).span);
-    if (const YamlEntry* other = edit_.find(to)) return compare(from, to, entry, carried, *other);
-    edit_.put(to, entry.key_span, carried);
+    const int carried = *ours == value.scalar
+                            ? entry.value
+                            : tree().add_scalar(*ours, tree().node(entry.value).span);
+    if (const YamlEntry* other = file_.find(to)) return compare(from, to, entry, carried, *other);
+    file_.put(to, entry.key_span, carried);
     if (from != to) file_.spellings.emplace(to, from);
   }
 
@@ -236,79 +211,74 @@ class Carrier {
 
   /// Applies use_parallel: false, which overrides the parallel sections.
   void stand_alone() {
-    const YamlEntry* found = edit_.find("use_parallel");
+    const YamlEntry* found = file_.find("use_parallel");
     if (found == nullptr) return;
     const YamlEntry entry = *found;
-    const bool parallel = edit_.flag("use_parallel", true);
-    edit_.remove("use_parallel");
+    const bool parallel = file_.flag("use_parallel", true);
+    file_.remove("use_parallel");
     if (parallel || tree().node(entry.value).kind == Kind::null) return;
-    edit_.put("parallel.parallel_mode", entry.key_span,
-              edit_.scalar("stand_alone", tree().node(entry.value).span));
+    file_.put("parallel.parallel_mode", entry.key_span,
+              tree().add_scalar("stand_alone", tree().node(entry.value).span));
   }
 
   void carry_evaluation() {
-    const auto every = edit_.count("eval_step_interval", 0);
-    if (!edit_.flag("do_eval", false) || every.value_or(0) < 1) return;
+    const auto every = file_.count("eval_step_interval", 0);
+    if (!file_.flag("do_eval", false) || every.value_or(0) < 1) return;
     file_.move("eval_step_interval", "train.validate_every", std::to_string(*every));
   }
 
   /// Derives the steps from the given number of samples of the data set.
   void carry_samples() {
     const std::string section = "train_dataset.data_loader.";
-    const YamlEntry* sizes = edit_.find(section + "sizes");
+    const YamlEntry* sizes = file_.find(section + "sizes");
     carry_blend(section + "config.data_path");
     check_split(section + "config.split");
     if (sizes == nullptr) return;
     const YamlEntry entry = *sizes;
     const YamlNode list = tree().node(entry.value);
-    edit_.remove(section + "sizes");
+    file_.remove(section + "sizes");
     std::int64_t samples = 0;
     const bool is_list = list.kind == Kind::sequence && !list.items.empty() &&
                          !parse_number(tree().node(list.items[0]).scalar, samples);
-    if (edit_.has("train.steps") || !is_list || samples < 1) return;
+    if (file_.has("train.steps") || !is_list || samples < 1) return;
     const auto batch = global_batch();
-    const auto epochs = edit_.count("runner_config.epochs", 1);
+    const auto epochs = file_.count("runner_config.epochs", 1);
     if (!batch || !epochs || samples > 1'000'000'000'000 || samples / *batch < 1) {
       return file_.refuse(section + "sizes", "the number of steps cannot be computed",
                           "write runner_config.stop_step", entry.key_span);
     }
-    edit_.remove("runner_config.epochs");
+    file_.remove("runner_config.epochs");
     file_.give("train.steps", std::to_string(*epochs * (samples / *batch)), entry.key_span);
   }
 
   /// Converts a list such as ['1', a, '2', b], in which weights and paths alternate.
   void carry_blend(const std::string& path) {
-    const YamlEntry* found = edit_.find(path);
-    if (found == nullptr || edit_.has("data.train")) return;
+    const YamlEntry* found = file_.find(path);
+    if (found == nullptr || file_.has("data.train")) return;
     const YamlEntry entry = *found;
     const YamlNode given = tree().node(entry.value);
     if (given.kind != Kind::sequence || given.items.empty() || given.items.size() % 2 != 0) return;
-    edit_.remove(path);
-    YamlNode list;
-    list.kind = Kind::sequence;
-    list.span = given.span;
+    file_.remove(path);
+    std::vector<int> sources;
     for (std::size_t i = 0; i < given.items.size(); i += 2) {
-      const YamlNode& weight = tree().node(given.items[i]);
-      YamlNode source;
-      source.kind = Kind::map;
-      source.span = weight.span;
-      const int number = edit_.scalar(weight.scalar, weight.span);
-      source.entries.push_back({"path", weight.span, given.items[i + 1]});
-      source.entries.push_back({"weight", source.span, number});
-      list.items.push_back(tree().add_node(std::move(source)));
+      const YamlNode weight = tree().node(given.items[i]);
+      const int number = tree().add_scalar(weight.scalar, weight.span);
+      sources.push_back(tree().add_map(
+          {{"path", weight.span, given.items[i + 1]}, {"weight", weight.span, number}},
+          weight.span));
     }
-    edit_.put("data.train", entry.key_span, tree().add_node(std::move(list)));
+    file_.put("data.train", entry.key_span, tree().add_list(std::move(sources), given.span));
     file_.spellings["data.train"] = path;
   }
 
   /// Converts a split such as "1, 0, 0", which holds out no data.
   void check_split(const std::string& path) {
-    const YamlEntry* found = edit_.find(path);
+    const YamlEntry* found = file_.find(path);
     if (found == nullptr) return;
     const YamlEntry entry = *found;
     const OtherKey row{"split", "data.validation.fraction", "#split"};
-    const auto fraction = convert(row, edit_.text(path));
-    edit_.remove(path);
+    const auto fraction = convert(row, file_.text(path));
+    file_.remove(path);
     if (fraction == "0") return;
     if (!fraction) {
       return file_.refuse(path, "expected three numbers like \"99, 1, 0\"", "", entry.key_span);
@@ -317,7 +287,7 @@ class Carrier {
   }
 
   void carry_optimizer() {
-    const YamlEntry* section = edit_.find("optimizer");
+    const YamlEntry* section = file_.find("optimizer");
     if (section == nullptr || tree().node(section->value).kind != Kind::map) return;
     const Span where = section->key_span;
     file_.give("optimizer.weight_decay", "0.0", where);  // MindFormers' default
@@ -325,49 +295,49 @@ class Carrier {
     if (sgd_of_mindspore_) {
       file_.give("optimizer.weight_decay_form", "coupled", where);
     }
-    const YamlEntry* found = edit_.find("optimizer.betas");
+    const YamlEntry* found = file_.find("optimizer.betas");
     if (found == nullptr) return;
     const YamlEntry entry = *found;
     const YamlNode list = tree().node(entry.value);
-    edit_.remove("optimizer.betas");
+    file_.remove("optimizer.betas");
     if (list.kind != Kind::sequence || list.items.size() != 2) {
       return file_.refuse("optimizer.betas", "expected a list of two numbers",
                           "write betas: [0.9, 0.95], for example", entry.key_span);
     }
-    edit_.put("optimizer.beta1", entry.key_span, list.items[0]);
-    edit_.put("optimizer.beta2", entry.key_span, list.items[1]);
+    file_.put("optimizer.beta1", entry.key_span, list.items[0]);
+    file_.put("optimizer.beta2", entry.key_span, list.items[1]);
   }
 
   void carry_clipping() {
-    const YamlEntry* use = edit_.find("runner_wrapper.use_clip_grad");
-    const YamlEntry* norm = edit_.find("runner_wrapper.max_grad_norm");
+    const YamlEntry* use = file_.find("runner_wrapper.use_clip_grad");
+    const YamlEntry* norm = file_.find("runner_wrapper.max_grad_norm");
     if (use == nullptr && norm == nullptr) return;
-    const bool clips = edit_.flag("runner_wrapper.use_clip_grad", false);
+    const bool clips = file_.flag("runner_wrapper.use_clip_grad", false);
     const YamlEntry entry = clips && norm != nullptr ? *norm : use != nullptr ? *use : *norm;
     const Span span = tree().node(entry.value).span;
     const int value =
-        clips && norm != nullptr ? entry.value : edit_.scalar(clips ? "1.0" : "0.0", span);
+        clips && norm != nullptr ? entry.value : tree().add_scalar(clips ? "1.0" : "0.0", span);
     for (const char* key : {"runner_wrapper.use_clip_grad", "runner_wrapper.max_grad_norm"}) {
-      edit_.remove(key);
+      file_.remove(key);
     }
-    if (!edit_.has("optimizer.clip_grad_norm")) {
-      edit_.put("optimizer.clip_grad_norm", entry.key_span, value);
+    if (!file_.has("optimizer.clip_grad_norm")) {
+      file_.put("optimizer.clip_grad_norm", entry.key_span, value);
     }
   }
 
   /// Reports each remaining key of a section.
   void answer_rest(const std::string& section) {
-    const YamlEntry* found = edit_.find(section);
+    const YamlEntry* found = file_.find(section);
     if (found == nullptr) return;
     const YamlNode given = tree().node(found->value);
     if (given.kind != Kind::map) {
       if (given.kind != Kind::null) {
         file_.refuse(section, "expected a map of keys", "", found->key_span);
       }
-      return edit_.remove(section);
+      return file_.remove(section);
     }
     for (const YamlEntry& entry : given.entries) answer_key(section, entry);
-    edit_.remove(section);
+    file_.remove(section);
   }
 
   void answer_key(const std::string& section, const YamlEntry& entry) {
@@ -426,24 +396,24 @@ class Carrier {
   /// the schema for the reader to refuse.
   void answer_sections() {
     for (const char* section : {"", "model"}) {
-      const YamlEntry* found = *section == '\0' ? nullptr : edit_.find(section);
+      const YamlEntry* found = *section == '\0' ? nullptr : file_.find(section);
       if (*section != '\0' && found == nullptr) continue;
-      const int map = found == nullptr ? edit_.root() : found->value;
+      const int map = found == nullptr ? file_.root : found->value;
       if (tree().node(map).kind != Kind::map) continue;
       for (const YamlEntry& entry : std::vector<YamlEntry>(tree().node(map).entries)) {
         const ForeignKey* row = find_foreign(section, entry.key);
         if (row == nullptr || row->answer == "not_built") continue;
         const std::string path = (*section == '\0' ? "" : "model.") + entry.key;
         answer(*row, path, entry);
-        edit_.remove(path);
+        file_.remove(path);
       }
     }
   }
 
   bool has_stages() const {
-    return edit_.count("parallel_config.pipeline_stage", 1).value_or(1) > 1 ||
-           edit_.count("parallel_config.pipeline_stages", 1).value_or(1) > 1 ||
-           edit_.count("parallel.pipeline_stages", 1).value_or(1) > 1;
+    return file_.count("parallel_config.pipeline_stage", 1).value_or(1) > 1 ||
+           file_.count("parallel_config.pipeline_stages", 1).value_or(1) > 1 ||
+           file_.count("parallel.pipeline_stages", 1).value_or(1) > 1;
   }
 
   /// Counts micro-batches. With one stage, upstream sets micro_batch_num to 1 and uses
@@ -453,50 +423,49 @@ class Carrier {
     const std::string key = "parallel_config.micro_batch_num";
     const std::string accumulation = "runner_config.gradient_accumulation_steps";
     const std::string parts = "micro_batch_interleave_num";
-    const auto accumulated = edit_.count(accumulation, 1);
-    const auto interleaved = edit_.count(parts, 1);
-    if (accumulated == 1) edit_.remove(accumulation);
-    const YamlEntry* found = edit_.find(key);
-    if (found != nullptr && edit_.count(key, 1) && !has_stages()) {
-      if (edit_.count(key, 1) != 1) {
+    const auto accumulated = file_.count(accumulation, 1);
+    const auto interleaved = file_.count(parts, 1);
+    if (accumulated == 1) file_.remove(accumulation);
+    const YamlEntry* found = file_.find(key);
+    if (found != nullptr && file_.count(key, 1) && !has_stages()) {
+      if (file_.count(key, 1) != 1) {
         file_.ignore(key, "with one pipeline stage it counts as 1", found->key_span);
       }
-      edit_.remove(key);
+      file_.remove(key);
     }
     if (!accumulated || !interleaved) return;
     const bool splits = *interleaved > 1;
     const std::string& told = splits ? parts : accumulation;
-    const auto count = has_stages() ? edit_.count(key, 1) : accumulated;
+    const auto count = has_stages() ? file_.count(key, 1) : accumulated;
     if (count && (splits || (!has_stages() && *accumulated > 1))) {
       file_.move(told, "train.micro_batch_num", std::to_string(*count * *interleaved));
-      edit_.remove(key);
-      if (!has_stages()) edit_.remove(accumulation);
+      file_.remove(key);
+      if (!has_stages()) file_.remove(accumulation);
     }
   }
 
   /// The global batch size of upstream: batch_size x data_parallel x micro_batch_interleave_num x
   /// micro_batch_num, or without stages x gradient_accumulation_steps.
   std::optional<std::int64_t> global_batch() const {
-    if (!edit_.has("parallel_config") || !edit_.has("train.micro_batch_size")) return std::nullopt;
-    const auto sequences = edit_.count("train.micro_batch_size", 1);
-    const auto replicas = edit_.count("parallel_config.data_parallel", 1);
-    const auto count = edit_.has("train.micro_batch_num")
-                           ? edit_.count("train.micro_batch_num", 1)
-                           : edit_.count("parallel_config.micro_batch_num", 1);
+    if (!file_.has("parallel_config") || !file_.has("train.micro_batch_size")) return std::nullopt;
+    const auto sequences = file_.count("train.micro_batch_size", 1);
+    const auto replicas = file_.count("parallel_config.data_parallel", 1);
+    const auto count = file_.has("train.micro_batch_num")
+                           ? file_.count("train.micro_batch_num", 1)
+                           : file_.count("parallel_config.micro_batch_num", 1);
     if (!sequences || !replicas || !count) return std::nullopt;
     return *sequences * *replicas * *count;
   }
 
   void give_batch() {
     const auto global = global_batch();
-    if (!global || edit_.has("train.global_batch_size")) return;
-    const Span where = tree().node(edit_.find("train.micro_batch_size")->value).span;
-    edit_.put("train.global_batch_size", {0, 0, 0, 0},
-              edit_.scalar(std::to_string(*global), where));
+    if (!global || file_.has("train.global_batch_size")) return;
+    const Span where = tree().node(file_.find("train.micro_batch_size")->value).span;
+    file_.put("train.global_batch_size", {0, 0, 0, 0},
+              tree().add_scalar(std::to_string(*global), where));
   }
 
   MindformersFile file_;
-  TreeEditor& edit_;
   bool sgd_of_mindspore_ = false;  // the file uses MindSpore's name of SGD
 };
 

@@ -81,17 +81,17 @@ std::string family_in(const Mark& mark, const std::string& value) {
 
 class FamilyReader {
  public:
-  explicit FamilyReader(MindformersFile& file) : file_(file), edit_(file.edit) {}
+  explicit FamilyReader(MindformersFile& file) : file_(file) {}
 
   void run() {
-    const YamlEntry* given = edit_.find("model.model_config");
+    const YamlEntry* given = file_.find("model.model_config");
     if (given == nullptr) return;
     const Span where = given->key_span;
     read_names();
     read_marks();
     if (refused_) return;
     std::string family =
-        model_ != nullptr ? std::string(model_->family) : edit_.text("model.family");
+        model_ != nullptr ? std::string(model_->family) : file_.text("model.family");
     if (family.empty()) family = family_of_marks(where);
     if (family.empty()) return;
     for (const Said& said : said_) {
@@ -115,13 +115,13 @@ class FamilyReader {
   void read_names() {
     for (const char* key : {"type", "model_type", "architectures"}) {
       const std::string path = file_model + key;
-      const YamlEntry* found = edit_.find(path);
+      const YamlEntry* found = file_.find(path);
       if (found == nullptr) continue;
       const YamlEntry entry = *found;
-      const YamlNode node = edit_.tree().node(entry.value);
+      const YamlNode node = file_.tree.node(entry.value);
       const bool is_list = node.kind == Kind::sequence && node.items.size() == 1;
-      const std::string name = is_list ? edit_.tree().node(node.items[0]).scalar : node.scalar;
-      edit_.remove(path);
+      const std::string name = is_list ? file_.tree.node(node.items[0]).scalar : node.scalar;
+      file_.remove(path);
       if (node.kind == Kind::null || (name.empty() && node.kind == Kind::scalar)) continue;
       const NamedModel* row = find_model(key, name);
       if (row == nullptr) {
@@ -156,11 +156,11 @@ class FamilyReader {
   void read_marks() {
     for (const Mark& mark : marks) {
       const std::string path = file_model + std::string(mark.key);
-      const YamlEntry* found = edit_.find(path);
+      const YamlEntry* found = file_.find(path);
       if (found == nullptr) continue;
       const YamlEntry entry = *found;
-      const YamlNode node = edit_.tree().node(entry.value);
-      if (is_word(mark)) edit_.remove(path);
+      const YamlNode node = file_.tree.node(entry.value);
+      if (is_word(mark)) file_.remove(path);
       if (node.kind == Kind::null) continue;
       const std::string value = plain_word(node.scalar);
       const std::string family = family_in(mark, value);
@@ -187,7 +187,7 @@ class FamilyReader {
       const bool clear = (subjects_[which] & 1U) != 0 && (subjects_[which] & 6U) != 0;
       if (clear && subjects_[1 - which] == 0) return which == 0 ? "llama" : "gpt2";
     }
-    const bool has_preset = edit_.has("model.preset") || edit_.has("model.from");
+    const bool has_preset = file_.has("model.preset") || file_.has("model.from");
     if (has_preset) return "";
     std::string heard;
     for (const Said& said : said_) {
@@ -222,7 +222,7 @@ class FamilyReader {
                                            "moe_config.num_experts",
                                            "moe.num_experts"};
     const bool has = std::ranges::any_of(
-        counts, [&](std::string_view path) { return edit_.count(path, 1).value_or(1) > 1; });
+        counts, [&](std::string_view path) { return file_.count(path, 1).value_or(1) > 1; });
     if (model_->has_experts && !has) {
       file_.refuse("model.model_config",
                    formatted("{} has experts, but the file does not say how many", model_->name),
@@ -235,7 +235,6 @@ class FamilyReader {
   }
 
   MindformersFile& file_;
-  TreeEditor& edit_;
   const NamedModel* model_ = nullptr;
   Span name_span_{0, 0, 0, 0};
   std::vector<Said> said_;
@@ -256,58 +255,56 @@ namespace {
 using Kind = YamlNode::Kind;
 
 /// Removes a key from the model's section and returns its text; "" if it is absent.
-std::string take(TreeEditor& edit, const char* key) {
-  std::string text = plain_word(edit.text(file_model + key));
-  edit.remove(file_model + key);
+std::string take(MindformersFile& file, const char* key) {
+  std::string text = plain_word(file.text(file_model + key));
+  file.remove(file_model + key);
   return text;
 }
 
 /// Computes the MLP's width by the rule of LlamaConfig for a missing width (LlamaFeedForward).
 void derive_width(MindformersFile& file) {
-  TreeEditor& edit = file.edit;
-  const YamlEntry* found = edit.find(file_model + "ffn_dim_multiplier");
+  const YamlEntry* found = file.find(file_model + "ffn_dim_multiplier");
   if (found == nullptr) return;
   const Span where = found->key_span;
-  const std::string given = take(edit, "ffn_dim_multiplier");
+  const std::string given = take(file, "ffn_dim_multiplier");
   if (given.empty() || given == "null") return;
-  if (edit.has("model.ffn_hidden_size")) {
+  if (file.has("model.ffn_hidden_size")) {
     return file.ignore(file_model + "ffn_dim_multiplier", "intermediate_size says it", where);
   }
   double factor = 0;
-  const std::int64_t hidden = edit.count("model.hidden_size", 0).value_or(0);
-  const std::int64_t multiple = edit.count(file_model + "multiple_of", 256).value_or(256);
+  const std::int64_t hidden = file.count("model.hidden_size", 0).value_or(0);
+  const std::int64_t multiple = file.count(file_model + "multiple_of", 256).value_or(256);
   if (parse_number(given, factor) || hidden == 0 || !(factor > 0) || factor > 100) {
     return file.refuse(file_model + "ffn_dim_multiplier", "the width of the MLP cannot be computed",
                        "write intermediate_size", where);
   }
   const auto scaled = static_cast<std::int64_t>((factor + 0.01) * 4 * static_cast<double>(hidden));
   const std::int64_t width = 2 * scaled / 3;
-  edit.remove(file_model + "multiple_of");
+  file.remove(file_model + "multiple_of");
   file.give("model.ffn_hidden_size", std::to_string((width + multiple - 1) / multiple * multiple),
             where);
 }
 
 /// Converts extend_method: LLAMA3 with the map scaling_factor.
 void derive_rope(MindformersFile& file) {
-  TreeEditor& edit = file.edit;
-  const YamlEntry* found = edit.find(file_model + "extend_method");
-  const YamlEntry* factor = edit.find(file_model + "scaling_factor");
+  const YamlEntry* found = file.find(file_model + "extend_method");
+  const YamlEntry* factor = file.find(file_model + "scaling_factor");
   const Span where = found != nullptr    ? found->key_span
                      : factor != nullptr ? factor->key_span
                                          : Span{};
   const int scaling = factor == nullptr ? -1 : factor->value;
-  const std::string method = take(edit, "extend_method");
-  edit.remove(file_model + "scaling_factor");
-  const bool is_map = scaling >= 0 && edit.tree().node(scaling).kind == Kind::map;
+  const std::string method = take(file, "extend_method");
+  file.remove(file_model + "scaling_factor");
+  const bool is_map = scaling >= 0 && file.tree.node(scaling).kind == Kind::map;
   if (method == "LLAMA3" && is_map) {
-    for (const YamlEntry& entry : std::vector<YamlEntry>(edit.tree().node(scaling).entries)) {
-      edit.put("model.rope_scaling." + entry.key, entry.key_span, entry.value);
+    for (const YamlEntry& entry : std::vector<YamlEntry>(file.tree.node(scaling).entries)) {
+      file.put("model.rope_scaling." + entry.key, entry.key_span, entry.value);
     }
     return;
   }
   double one = 1;
   const bool is_one =
-      scaling < 0 || (!is_map && !parse_number(edit.tree().node(scaling).scalar, one) && one == 1);
+      scaling < 0 || (!is_map && !parse_number(file.tree.node(scaling).scalar, one) && one == 1);
   const bool is_none = method.empty() || method == "None" || method == "none";
   if (is_none && (is_one || scaling < 0)) return;
   file.refuse(file_model + (is_none ? "scaling_factor" : "extend_method"),
@@ -317,16 +314,15 @@ void derive_rope(MindformersFile& file) {
 
 /// Converts shared experts to one MLP that is as wide as all of them together.
 void derive_shared_experts(MindformersFile& file, const char* key) {
-  TreeEditor& edit = file.edit;
-  const YamlEntry* found = edit.find(file_model + key);
+  const YamlEntry* found = file.find(file_model + key);
   if (found == nullptr) return;
   const Span where = found->key_span;
   const std::int64_t count =
-      edit.text(file_model + key) == "0" ? 0 : edit.count(file_model + key, 0).value_or(0);
-  edit.remove(file_model + key);
-  if (count == 0 || edit.has("moe.shared_expert_intermediate_size")) return;
+      file.text(file_model + key) == "0" ? 0 : file.count(file_model + key, 0).value_or(0);
+  file.remove(file_model + key);
+  if (count == 0 || file.has("moe.shared_expert_intermediate_size")) return;
   const std::int64_t width =
-      edit.count("moe.ffn_hidden_size", edit.count("model.ffn_hidden_size", 0).value_or(0))
+      file.count("moe.ffn_hidden_size", file.count("model.ffn_hidden_size", 0).value_or(0))
           .value_or(0);
   if (width == 0) {
     return file.refuse(file_model + key, "the width of the shared experts cannot be computed",
@@ -338,15 +334,14 @@ void derive_shared_experts(MindformersFile& file, const char* key) {
 /// Sets the weights of the chosen experts: p itself, or p divided by the sum over the chosen
 /// experts, which is the softmax over their logits.
 void derive_router_weights(MindformersFile& file) {
-  TreeEditor& edit = file.edit;
-  const YamlEntry* norm = edit.find(file_model + "norm_topk_prob");
-  const YamlEntry* before = edit.find(file_model + "moe_router_pre_softmax");
+  const YamlEntry* norm = file.find(file_model + "norm_topk_prob");
+  const YamlEntry* before = file.find(file_model + "moe_router_pre_softmax");
   if (norm == nullptr && before == nullptr) return;
   const Span where = norm != nullptr ? norm->key_span : before->key_span;
-  const std::string normed = take(edit, "norm_topk_prob");
-  const std::string pre_softmax = take(edit, "moe_router_pre_softmax");
-  if (!edit.has("moe.num_experts")) return;
-  if (edit.text("moe.router_score_function") == "sigmoid") {
+  const std::string normed = take(file, "norm_topk_prob");
+  const std::string pre_softmax = take(file, "moe_router_pre_softmax");
+  if (!file.has("moe.num_experts")) return;
+  if (file.text("moe.router_score_function") == "sigmoid") {
     if (normed == "false") {
       file.refuse(file_model + "norm_topk_prob",
                   "weights of sigmoid scores that are not divided by their sum are not built",
@@ -360,35 +355,34 @@ void derive_router_weights(MindformersFile& file) {
 
 /// Sets the loss that balances the experts, and its group. Without a factor there is no loss.
 void derive_balance(MindformersFile& file) {
-  TreeEditor& edit = file.edit;
-  const YamlEntry* experts = edit.find("moe.num_experts");
+  const YamlEntry* experts = file.find("moe.num_experts");
   const Span at = experts == nullptr ? Span{} : experts->key_span;
   for (const char* key : {"moe_aux_loss_coeff", "router_aux_loss_coef", "aux_loss_factor"}) {
-    const YamlEntry* found = edit.find(file_model + key);
+    const YamlEntry* found = file.find(file_model + key);
     if (found == nullptr) continue;
     const Span where = found->key_span;
     double value = 0;
-    const std::string text = take(edit, key);
+    const std::string text = take(file, key);
     const bool is_number = !parse_number(text, value);
     if (is_number && value == 0) {
       file.give("moe.router_load_balancing_type", "none", where);
-    } else if (edit.has("moe.aux_loss_factor") && edit.text("moe.aux_loss_factor") != text) {
+    } else if (file.has("moe.aux_loss_factor") && file.text("moe.aux_loss_factor") != text) {
       file.refuse(file_model + key,
                   shown(text) + " contradicts another factor of this loss, " +
-                      shown(edit.text("moe.aux_loss_factor")),
+                      shown(file.text("moe.aux_loss_factor")),
                   "remove one of the two", where);
     } else {
       file.give("moe.aux_loss_factor", text, where);
     }
   }
-  if (experts != nullptr && !edit.has("moe.aux_loss_factor")) {
+  if (experts != nullptr && !file.has("moe.aux_loss_factor")) {
     file.give("moe.router_load_balancing_type", "none", at);
   }
-  const YamlEntry* found = edit.find(file_model + "moe_router_load_balancing_type");
+  const YamlEntry* found = file.find(file_model + "moe_router_load_balancing_type");
   if (found == nullptr) return;
   const Span where = found->key_span;
-  const std::string type = take(edit, "moe_router_load_balancing_type");
-  if (edit.text("moe.router_load_balancing_type") == "none" || type == "seq_aux_loss") return;
+  const std::string type = take(file, "moe_router_load_balancing_type");
+  if (file.text("moe.router_load_balancing_type") == "none" || type == "seq_aux_loss") return;
   if (type == "none") return file.give("moe.router_load_balancing_type", "none", where);
   if (type == "aux_loss") return file.give("moe.expert_group", "micro_batch", where);
   file.refuse(file_model + "moe_router_load_balancing_type",
@@ -398,19 +392,18 @@ void derive_balance(MindformersFile& file) {
 
 /// Sets which tokens a full expert drops; without a capacity it drops none.
 void derive_overflow(MindformersFile& file) {
-  TreeEditor& edit = file.edit;
-  const YamlEntry* found = edit.find(file_model + "moe_token_drop_policy");
+  const YamlEntry* found = file.find(file_model + "moe_token_drop_policy");
   if (found == nullptr) return;
   const Span where = found->key_span;
-  const std::string policy = take(edit, "moe_token_drop_policy");
-  if (!edit.has("moe.capacity_factor") || policy.empty()) return;
+  const std::string policy = take(file, "moe_token_drop_policy");
+  if (!file.has("moe.capacity_factor") || policy.empty()) return;
   file.give("moe.overflow", policy == "probs" ? "probability" : policy, where);
 }
 
 /// Requires the number of experts per token, which has no default.
 void check_topk(MindformersFile& file) {
-  const YamlEntry* experts = file.edit.find("moe.num_experts");
-  if (experts == nullptr || file.edit.has("moe.router_topk")) return;
+  const YamlEntry* experts = file.find("moe.num_experts");
+  if (experts == nullptr || file.has("moe.router_topk")) return;
   file.refuse("model.model_config", "nothing says how many of the experts each token has",
               "write num_experts_per_tok", experts->key_span);
 }
@@ -433,19 +426,6 @@ namespace {
 using Kind = YamlNode::Kind;
 
 constexpr const char* llama_factory = "optim_config";
-
-bool is_map(const TreeEditor& edit, const char* path) {
-  const YamlEntry* found = edit.find(path);
-  return found != nullptr && edit.tree().node(found->value).kind == Kind::map;
-}
-
-int add_list(YamlTree& tree, std::vector<int> items, const Span& where) {
-  YamlNode list;
-  list.kind = Kind::sequence;
-  list.span = where;
-  list.items = std::move(items);
-  return tree.add_node(std::move(list));
-}
 
 bool is_triple(const YamlTree& tree, int node) {
   const YamlNode& list = tree.node(node);
@@ -473,52 +453,51 @@ std::vector<int> repeated_triples(const YamlTree& tree, const YamlNode& list) {
 }  // namespace
 
 MuonOfFile::MuonOfFile(MindformersFile& file, bool is_mindformers) : file_(file) {
-  const TreeEditor& edit = file_.edit;
-  if (edit.tree().node(edit.root()).kind != Kind::map) return;
-  if (is_mindformers && is_map(edit, "optimizer") && edit.text("optimizer.type") == "Muon") {
+  if (file_.tree.node(file_.root).kind != Kind::map) return;
+  if (is_mindformers && file_.is_map("optimizer") && file_.text("optimizer.type") == "Muon") {
     take_mindformers();
-  } else if (is_map(edit, llama_factory) && !edit.has("optimizer") &&
-             edit.text("optim_config.name") == "muon") {
+  } else if (file_.is_map(llama_factory) && !file_.has("optimizer") &&
+             file_.text("optim_config.name") == "muon") {
     take_llama_factory();
   }
 }
 
 void MuonOfFile::move(const std::string& from, const char* to) {
-  const YamlEntry* found = file_.edit.find(from);
+  const YamlEntry* found = file_.find(from);
   if (found == nullptr) return;
   const YamlEntry entry = *found;
-  file_.edit.remove(from);
-  file_.edit.put(to, entry.key_span, entry.value);
+  file_.remove(from);
+  file_.put(to, entry.key_span, entry.value);
   file_.spellings[to] = from;
 }
 
 void MuonOfFile::give(const char* to, const char* value) { file_.give(to, value, where_); }
 
 void MuonOfFile::move_betas(const std::string& from, const char* first, const char* second) {
-  const YamlEntry* found = file_.edit.find(from);
+  const YamlEntry* found = file_.find(from);
   if (found == nullptr) {
     give("optimizer.beta1", first);
     return give("optimizer.beta2", second);
   }
   const YamlEntry entry = *found;
-  const YamlNode list = file_.edit.tree().node(entry.value);
-  file_.edit.remove(from);
+  const YamlNode list = file_.tree.node(entry.value);
+  file_.remove(from);
   if (list.kind != Kind::sequence || list.items.size() != 2) {
     return file_.refuse(from, "expected a list of two numbers", "write [0.9, 0.95], for example",
                         entry.key_span);
   }
-  file_.edit.put("optimizer.beta1", entry.key_span, list.items[0]);
-  file_.edit.put("optimizer.beta2", entry.key_span, list.items[1]);
+  file_.put("optimizer.beta1", entry.key_span, list.items[0]);
+  file_.put("optimizer.beta2", entry.key_span, list.items[1]);
 }
 
 /// Sets one triple, which all ns_steps use, or a list with a number of repetitions for each triple.
 void MuonOfFile::put_coefficients(const std::string& from) {
-  YamlTree& tree = file_.edit.tree();
-  const YamlEntry* found = file_.edit.find(from);
+  YamlTree& tree = file_.tree;
+  const YamlEntry* found = file_.find(from);
   if (found == nullptr) return give("optimizer.muon.coefficients", "simple");
   const YamlEntry entry = *found;
   const YamlNode list = tree.node(entry.value);
-  file_.edit.remove(from);
+  file_.remove(from);
   std::vector<int> triples;
   if (is_triple(tree, entry.value)) {
     triples = {entry.value};
@@ -529,37 +508,35 @@ void MuonOfFile::put_coefficients(const std::string& from) {
     return file_.refuse(from, "expected [a, b, c] or [[[a, b, c], count], ...]",
                         "write the triples as optimizer.muon.coefficients", entry.key_span);
   }
-  const YamlEntry* steps = file_.edit.find("optimizer.muon.steps");
+  const YamlEntry* steps = file_.find("optimizer.muon.steps");
   if (!is_triple(tree, entry.value) && steps != nullptr) {
     if (file_.spellings.contains("optimizer.muon.steps")) {
       file_.ignore("optimizer.ns_steps", "ns_coefficients says how many steps there are",
                    steps->key_span);
     }
-    file_.edit.remove("optimizer.muon.steps");
+    file_.remove("optimizer.muon.steps");
   }
-  file_.edit.put("optimizer.muon.coefficients", entry.key_span,
-                 add_list(tree, std::move(triples), list.span));
+  file_.put("optimizer.muon.coefficients", entry.key_span,
+            tree.add_list(std::move(triples), list.span));
   file_.spellings["optimizer.muon.coefficients"] = from;
 }
 
 /// Keeps the threshold, whose name is ours, only if clipping is on.
 void MuonOfFile::settle_clipping() {
-  TreeEditor& edit = file_.edit;
-  if (edit.flag("optimizer.qk_clip_enabled", false)) {
+  if (file_.flag("optimizer.qk_clip_enabled", false)) {
     give("optimizer.qk_clip_threshold", "100");
-  } else if (const YamlEntry* threshold = edit.find("optimizer.qk_clip_threshold")) {
+  } else if (const YamlEntry* threshold = file_.find("optimizer.qk_clip_threshold")) {
     file_.ignore("optimizer.qk_clip_threshold", "it counts only with qk_clip_enabled: True",
                  threshold->key_span);
-    edit.remove("optimizer.qk_clip_threshold");
+    file_.remove("optimizer.qk_clip_threshold");
   }
-  edit.remove("optimizer.qk_clip_enabled");
+  file_.remove("optimizer.qk_clip_enabled");
 }
 
 void MuonOfFile::take_mindformers() {
-  TreeEditor& edit = file_.edit;
   found_ = true;
-  where_ = edit.find("optimizer.type")->key_span;
-  edit.put("optimizer.type", where_, edit.scalar("muon", where_));
+  where_ = file_.find("optimizer.type")->key_span;
+  file_.put("optimizer.type", where_, file_.tree.add_scalar("muon", where_));
   move("optimizer.momentum", "optimizer.muon.momentum");
   move("optimizer.nesterov", "optimizer.muon.nesterov");
   move("optimizer.ns_steps", "optimizer.muon.steps");
@@ -572,24 +549,24 @@ void MuonOfFile::take_mindformers() {
   give("optimizer.muon.steps", "5");
   put_coefficients("optimizer.ns_coefficients");
   settle_clipping();
-  if (const YamlEntry* fused = edit.find("optimizer.use_fused_adamw")) {
+  if (const YamlEntry* fused = file_.find("optimizer.use_fused_adamw")) {
     file_.ignore("optimizer.use_fused_adamw", "it changes the speed alone", fused->key_span);
-    edit.remove("optimizer.use_fused_adamw");
+    file_.remove("optimizer.use_fused_adamw");
   }
-  if (const YamlEntry* swap = edit.find("optimizer.swap")) {
-    if (edit.flag("optimizer.swap", false)) {
+  if (const YamlEntry* swap = file_.find("optimizer.swap")) {
+    if (file_.flag("optimizer.swap", false)) {
       file_.refuse("optimizer.swap", "moments on the host are not built", "write false",
                    swap->key_span);
     }
-    edit.remove("optimizer.swap");
+    file_.remove("optimizer.swap");
   }
-  if (const YamlEntry* included = edit.find("optimizer.adamw_include")) {
+  if (const YamlEntry* included = file_.find("optimizer.adamw_include")) {
     const YamlEntry entry = *included;
     std::vector<std::string> names;
-    for (const int item : edit.tree().node(entry.value).items) {
-      names.push_back(edit.tree().node(item).scalar);
+    for (const int item : file_.tree.node(entry.value).items) {
+      names.push_back(file_.tree.node(item).scalar);
     }
-    edit.remove("optimizer.adamw_include");
+    file_.remove("optimizer.adamw_include");
     if (names != std::vector<std::string>{"*word_embeddings*", "*output_layer*"}) {
       file_.refuse("optimizer.adamw_include", "its patterns are of other names of parameters",
                    "write entries of optimizer.groups with type: adamw; `trainctl plan` lists the "
@@ -605,10 +582,9 @@ void MuonOfFile::take_mindformers() {
 }
 
 void MuonOfFile::take_llama_factory() {
-  TreeEditor& edit = file_.edit;
   found_ = true;
   decays_all_ = true;
-  where_ = edit.find("optim_config.name")->key_span;
+  where_ = file_.find("optim_config.name")->key_span;
   file_.move("optim_config.name", "optimizer.type", "muon");
   move("optim_config.wd", "optimizer.weight_decay");
   move("optim_config.momentum", "optimizer.muon.momentum");
@@ -619,37 +595,34 @@ void MuonOfFile::take_llama_factory() {
   move_betas("optim_config.adamw_betas", "0.9", "0.95");
   give("optimizer.muon.coefficients", "simple");
   give("optimizer.muon.ns_dtype", "bf16");
-  if (edit.tree().node(edit.find(llama_factory)->value).entries.empty()) edit.remove(llama_factory);
+  if (file_.tree.node(file_.find(llama_factory)->value).entries.empty())
+    file_.remove(llama_factory);
 }
 
 void MuonOfFile::give_groups() {
-  TreeEditor& edit = file_.edit;
-  if (!found_ || edit.has("optimizer.groups")) return;
-  YamlTree& tree = edit.tree();
+  if (!found_ || file_.has("optimizer.groups")) return;
+  YamlTree& tree = file_.tree;
   const auto entry_of = [&](const std::vector<const char*>& patterns, const char* key,
                             const char* value) {
     std::vector<int> list;
     for (const char* pattern : patterns) {
-      list.push_back(edit.scalar(pattern, where_));
+      list.push_back(file_.tree.add_scalar(pattern, where_));
       tree.node(list.back()).quoted = true;
     }
-    YamlNode map;
-    map.kind = Kind::map;
-    map.span = where_;
-    map.entries = {{"match", where_, add_list(tree, list, where_)},
-                   {key, where_, edit.scalar(value, where_)}};
-    return tree.add_node(std::move(map));
+    const int patterns_node = tree.add_list(std::move(list), where_);
+    const int value_node = tree.add_scalar(value, where_);
+    return tree.add_map({{"match", where_, patterns_node}, {key, where_, value_node}}, where_);
   };
   std::vector<const char*> matrices;
-  if (!decays_all_ && edit.text("model.family") == "gpt2") {
+  if (!decays_all_ && file_.text("model.family") == "gpt2") {
     matrices.push_back("embedding.position.weight");
   }
-  if (edit.has("moe.num_experts")) matrices.push_back("*.router.weight");
-  if (edit.flag("moe.shared_expert_gate", false)) matrices.push_back("*.shared_gate.weight");
+  if (file_.has("moe.num_experts")) matrices.push_back("*.router.weight");
+  if (file_.flag("moe.shared_expert_gate", false)) matrices.push_back("*.shared_gate.weight");
   std::vector<int> groups;
   if (!matrices.empty()) groups.push_back(entry_of(matrices, "type", "muon"));
   if (decays_all_) groups.push_back(entry_of({"*"}, "wd_mult", "1"));
-  if (!groups.empty()) edit.put("optimizer.groups", where_, add_list(tree, groups, where_));
+  if (!groups.empty()) file_.put("optimizer.groups", where_, tree.add_list(groups, where_));
 }
 
 }  // namespace trainctl

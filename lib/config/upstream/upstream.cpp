@@ -382,10 +382,7 @@ void expand_short_sections(YamlTree& tree, int root) {
     const YamlNode value = tree.node(entry.value);
     const std::string_view key = short_key(entry.key);
     if (key.empty() || value.kind != YamlNode::Kind::scalar) continue;
-    YamlNode section;
-    section.kind = YamlNode::Kind::map;
-    section.span = value.span;
-    const int map = tree.add_node(std::move(section));
+    const int map = tree.add_map({}, value.span);
     if (entry.key == "recompute") {
       give_recompute(tree, entry, map);
     } else {

@@ -31,6 +31,18 @@ int YamlTree::add_node(YamlNode node) {
   return static_cast<int>(nodes.size()) - 1;
 }
 
+int YamlTree::add_scalar(const std::string& text, const Span& span) {
+  return add_node({.kind = YamlNode::Kind::scalar, .scalar = text, .span = span});
+}
+
+int YamlTree::add_list(std::vector<int> items, const Span& span) {
+  return add_node({.kind = YamlNode::Kind::sequence, .span = span, .items = std::move(items)});
+}
+
+int YamlTree::add_map(std::vector<YamlEntry> entries, const Span& span) {
+  return add_node({.kind = YamlNode::Kind::map, .span = span, .entries = std::move(entries)});
+}
+
 const YamlEntry* YamlTree::find(int map, std::string_view key) const {
   for (const YamlEntry& entry : node(map).entries) {
     if (entry.key == key) return &entry;
@@ -40,6 +52,26 @@ const YamlEntry* YamlTree::find(int map, std::string_view key) const {
 
 YamlEntry* YamlTree::find(int map, std::string_view key) {
   return const_cast<YamlEntry*>(std::as_const(*this).find(map, key));
+}
+
+const YamlEntry* YamlTree::find_path(int map, std::string_view path) const {
+  const YamlEntry* entry = nullptr;
+  while (!path.empty()) {
+    if (node(map).kind != YamlNode::Kind::map) return nullptr;
+    entry = find(map, take_until(path, "."));
+    if (entry == nullptr) return nullptr;
+    map = entry->value;
+  }
+  return entry;
+}
+
+std::string YamlTree::text_at(int map, std::string_view path) const {
+  const YamlEntry* entry = find_path(map, path);
+  return entry == nullptr ? "" : node(entry->value).scalar;
+}
+
+void YamlTree::remove(int map, std::string_view key) {
+  std::erase_if(node(map).entries, [&](const YamlEntry& entry) { return entry.key == key; });
 }
 
 void YamlTree::fill_in(int map, int defaults, const std::string& path) {

@@ -53,10 +53,10 @@ struct YamlNode {
   bool quoted = false;   // written in quotes or as a block scalar: always a string
   bool expands = false;  // plain or double-quoted: ${NAME} is replaced in it
   int overrides = -1;    // index into YamlTree::override_tags: it replaces an included value
-  std::string scalar;
-  Span span;
-  std::vector<YamlEntry> entries;  // entries of a map in the order of the text; unique keys
-  std::vector<int> items;          // nodes of a sequence
+  std::string scalar{};
+  Span span{};
+  std::vector<YamlEntry> entries{};  // entries of a map in the order of the text; unique keys
+  std::vector<int> items{};          // nodes of a sequence
 };
 
 struct YamlTree {
@@ -70,11 +70,19 @@ struct YamlTree {
   Place place(const Span& span) const;
   int add_text(Place::Origin origin, const std::string& name);
   int add_node(YamlNode node);
+  int add_scalar(const std::string& text, const Span& span = {});
+  int add_list(std::vector<int> items, const Span& span = {});
+  int add_map(std::vector<YamlEntry> entries = {}, const Span& span = {});
   YamlNode& node(int index) { return at(nodes, index); }
   const YamlNode& node(int index) const { return at(nodes, index); }
   /// The entry with this key in the map node, or nullptr.
   const YamlEntry* find(int map, std::string_view key) const;
   YamlEntry* find(int map, std::string_view key);
+  /// The entry at a dotted path below the node `map`, or nullptr.
+  const YamlEntry* find_path(int map, std::string_view path) const;
+  /// The text of the scalar at a dotted path; "" if there is none.
+  std::string text_at(int map, std::string_view path) const;
+  void remove(int map, std::string_view key);
   /// Adds the entries of map `defaults` that map `map` lacks, also in nested maps. Entries of
   /// `defaults` that `map` has are recorded as replaced; `path` is that of `map`.
   void fill_in(int map, int defaults, const std::string& path);
