@@ -290,30 +290,13 @@ Engine::RowHook Engine::forward_hook() {
   };
 }
 
-/// The function for Pass::routed; empty without the hook.
-Engine::RouterHook Engine::router_hook() const {
-  if (!input_.hooks.after_router) return {};
-  return [this](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
+template <class... Arguments>
+std::function<void(Arguments...)> Engine::settled(
+    const std::function<void(Arguments...)>& hook) const {
+  if (!hook) return {};
+  return [this, &hook](Arguments... arguments) {
     settle();
-    input_.hooks.after_router(layer, tokens, logits);
-  };
-}
-
-/// The function for Pass::routed_back; empty without the hook.
-Engine::RouterHook Engine::router_backward_hook() const {
-  if (!input_.hooks.after_router_backward) return {};
-  return [this](std::int64_t layer, const Tensor& tokens, const Tensor& gradient) {
-    settle();
-    input_.hooks.after_router_backward(layer, tokens, gradient);
-  };
-}
-
-/// The function for Pass::dropped; empty without the hook.
-std::function<void(std::int64_t, float, const Tensor&)> Engine::dropout_hook() const {
-  if (!input_.hooks.after_dropout) return {};
-  return [this](std::int64_t site, float probability, const Tensor& values) {
-    settle();
-    input_.hooks.after_dropout(site, probability, values);
+    hook(arguments...);
   };
 }
 
@@ -564,14 +547,8 @@ std::unique_ptr<Stage> Engine::make_stage() {
               .overlap = plan_.overlap,
               .beside = beside_.get(),
               .arriving = plan_.overlap.any ? shared(declared.partial_sums) : Tensor{}},
-       .context = {.splits = plan_.context,
-                   .tokens = plan_.tokens,
-                   .length_step = plan_.length_step,
-                   .rank = context_.rank,
-                   .whole = context_.whole.get(),
-                   .heads = context_.heads.get(),
-                   .ring = context_.ring.get(),
-                   .packed = shared(declared.attention.packed)},
+       .context = [this, packed = shared(declared.attention.packed)](
+                      int unit) { return context_of(plan_, context_, unit, packed); },
        .experts = experts_.groups,
        .splits = plan_.splits,
        .rope_tables = buffers_.rope_tables(),
@@ -627,9 +604,9 @@ Pass Engine::make_pass(int view, int chunk) const {
       .router_sums = counted && router_sums_.contains("sums") ? router_sums_.at("sums") : Tensor{},
       .largest_logit = logit_.contains("logit") ? logit_.at("logit") : Tensor{},
       .largest_scores = qk_clip_.scores(),
-      .routed = router_hook(),
-      .routed_back = router_backward_hook(),
-      .dropped = dropout_hook(),
+      .routed = settled(input_.hooks.after_router),
+      .routed_back = settled(input_.hooks.after_router_backward),
+      .dropped = settled(input_.hooks.after_dropout),
       .training = true,
       .deadline_seconds = input_.deadline_seconds};
 }

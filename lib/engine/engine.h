@@ -97,10 +97,9 @@ class Engine {
   void broadcast_parameters();
   RowHook forward_hook();  // calls Hooks::after_forward; empty if that is not set
   RowHook backward_hook();
-  using RouterHook = std::function<void(std::int64_t, const Tensor&, const Tensor&)>;
-  RouterHook router_hook() const;
-  RouterHook router_backward_hook() const;
-  std::function<void(std::int64_t, float, const Tensor&)> dropout_hook() const;
+  /// A hook of the input, called after the device has done its work; empty without the hook.
+  template <class... Arguments>
+  std::function<void(Arguments...)> settled(const std::function<void(Arguments...)>& hook) const;
   /// Every rank's pair, in rank order; valid until the next call. Collective.
   const std::vector<Pair>& share(Pair mine);
   void begin_step(const std::vector<Batch>& batches);

@@ -327,7 +327,7 @@ Attention make_attention(const StageInput& input, std::int64_t number) {
   }
   layer.dropout = static_cast<float>(model.attention_dropout);
   layer.dropout_site = 1 + 3 * number;
-  layer.context = input.context.of_unit(unit);
+  layer.context = input.context(unit);
   set_head_exchange(layer, input);
   layer.shared_keys = SharedKeys(layer.context, input.micro_batch_size);
   set_first_head(layer, *tp.group, layer.q.weight.value.rows() / model.head_dim);

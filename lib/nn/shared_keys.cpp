@@ -50,22 +50,6 @@ Tensor ContextParallel::local_queries(const Tensor& all) const {
   return all.slice(first * each, (first + split.heads) * each);
 }
 
-ContextParallel StageContext::of_unit(int unit) const {
-  const ContextSplit split = splits.of_unit(unit);
-  const auto group = [&](std::int64_t ranks, Group* part) {
-    return ranks == 1 ? nullptr : ranks == splits.ranks ? whole : part;
-  };
-  return {.split = split,
-          .tokens = tokens,
-          .length_step = length_step,
-          .rank = rank,
-          .batch_ranks = splits.most(&ContextSplit::heads),
-          .heads = group(split.heads, heads),
-          .ring = group(split.ring, ring),
-          .gather = group(split.gather, nullptr),
-          .packed = packed};
-}
-
 SharedKeys::SharedKeys(const ContextParallel& context, std::int64_t sequences) {
   const ContextSplit& split = context.split;
   if (split.ranks() == 1) return;

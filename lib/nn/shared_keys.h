@@ -29,21 +29,6 @@ struct ContextParallel {
   Tensor local_queries(const Tensor& all) const;
 };
 
-/// The context-parallel groups of all layers of a stage.
-struct StageContext {
-  ContextSplits splits{};
-  TokenPieces tokens{};
-  std::int64_t length_step = 0;
-  std::int64_t rank = 0;
-  Group* whole = nullptr;  // all context-parallel ranks
-  Group* heads = nullptr;  // ranks of one neighbourhood
-  Group* ring = nullptr;   // ranks across neighbourhoods
-  Tensor packed{};
-
-  /// The context-parallel groups of block number `unit`.
-  ContextParallel of_unit(int unit) const;
-};
-
 class SharedKeys {
  public:
   /// A block of keys and values, or of their gradients.

@@ -114,13 +114,13 @@ class ViewRows {
 /// Whether ranks exchange heads, so that attention works on all tokens for its part of the heads.
 bool exchanges_heads(const StageInput& input, int unit) {
   const bool by_tokens = input.splits.of_unit(unit).attention == SplitBy::tokens;
-  return by_tokens || input.context.splits.of_unit(unit).heads > 1;
+  return by_tokens || input.context(unit).split.heads > 1;
 }
 
 /// The buffers of a unit's attention with queries `q` and keys `k`.
 SharedKeys::Buffers shared_buffers(const ViewRows& rows, int unit, const Tensor& q,
                                    const Tensor& k) {
-  const ContextSplit split = rows.input().context.splits.of_unit(unit);
+  const ContextSplit split = rows.input().context(unit).split;
   const AttentionScratch<Tensor> scratch = rows.bound(rows.stage().attention);
   const auto part = [](const Tensor& of, std::int64_t times, const Tensor& like) {
     return of_scratch(of, {times * like.rows(), like.columns()});

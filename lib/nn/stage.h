@@ -45,7 +45,8 @@ struct StageInput {
   std::int64_t micro_batch_size = 1;
   int views = 1;
   TensorParallel tp;
-  StageContext context{};
+  // The context-parallel groups of block number `unit`.
+  std::function<ContextParallel(int unit)> context = [](int) { return ContextParallel{}; };
   ExpertGroups experts{};
   OperatorSplits splits{};
   std::vector<Tensor> rope_tables;  // for ModelShape::ropes: [positions, size] fp32 on the device

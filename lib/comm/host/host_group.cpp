@@ -291,36 +291,35 @@ void HostGroup::run(Stream& stream, Task task) {
   task();
 }
 
+template <class Work>
+void HostGroup::collective(const CollectiveCall& call, std::int64_t bytes, Stream& stream,
+                           const Work& work) {
+  count(call.operation, bytes);
+  run(stream, Task([this, call, work] {
+        const InUse in_use(*this, call);
+        compare_calls(call_);
+        work();
+      }));
+}
+
 void HostGroup::all_reduce(const Tensor& data, Stream& stream) {
   require_sum("all_reduce", data);
   require_place("all_reduce", data, stream);
-  count(GroupOperation::all_reduce, data.bytes());
-  run(stream, Task([this, data] {
-        const InUse in_use(*this, {GroupOperation::all_reduce, data.dtype, -1, data.bytes()});
-        compare_calls(call_);
-        do_all_reduce(data);
-      }));
+  collective({GroupOperation::all_reduce, data.dtype, -1, data.bytes()}, data.bytes(), stream,
+             [this, data] { do_all_reduce(data); });
 }
 
 void HostGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) {
   require_sum("reduce_scatter", data);
   require_whole("reduce_scatter", data, shard, stream);
-  count(GroupOperation::reduce_scatter, data.bytes());
-  run(stream, Task([this, data, shard] {
-        const InUse in_use(*this, {GroupOperation::reduce_scatter, data.dtype, -1, data.bytes()});
-        compare_calls(call_);
-        do_reduce_scatter(data, shard);
-      }));
+  collective({GroupOperation::reduce_scatter, data.dtype, -1, data.bytes()}, data.bytes(), stream,
+             [this, data, shard] { do_reduce_scatter(data, shard); });
 }
 
 void HostGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stream) {
   require_whole("all_gather", data, shard, stream);
-  count(GroupOperation::all_gather, data.bytes());
-  run(stream, Task([this, data, shard] {
-        const InUse in_use(*this, {GroupOperation::all_gather, data.dtype, -1, data.bytes()});
-        compare_calls(call_);
-        do_all_gather(shard, data);
-      }));
+  collective({GroupOperation::all_gather, data.dtype, -1, data.bytes()}, data.bytes(), stream,
+             [this, data, shard] { do_all_gather(shard, data); });
 }
 
 void HostGroup::broadcast(const Tensor& data, int root, Stream& stream) {
@@ -328,12 +327,8 @@ void HostGroup::broadcast(const Tensor& data, int root, Stream& stream) {
   if (root < 0 || root >= size()) {
     refuse("broadcast", formatted("the group has no rank {}", root));
   }
-  count(GroupOperation::broadcast, data.bytes());
-  run(stream, Task([this, data, root] {
-        const InUse in_use(*this, {GroupOperation::broadcast, data.dtype, root, data.bytes()});
-        compare_calls(call_);
-        do_broadcast(data, root);
-      }));
+  collective({GroupOperation::broadcast, data.dtype, root, data.bytes()}, data.bytes(), stream,
+             [this, data, root] { do_broadcast(data, root); });
 }
 
 void HostGroup::all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
@@ -342,14 +337,12 @@ void HostGroup::all_to_all(const Tensor& send, std::span<const std::int64_t> sen
   require_counts("send", send_counts, send, stream);
   require_counts("receive", receive_counts, receive, stream);
   if (send.dtype != receive.dtype) refuse("all_to_all", "the dtypes differ");
-  count(GroupOperation::all_to_all, send.bytes());
   Counts* counts = borrow_counts(send_counts, receive_counts);
-  run(stream, Task([this, send, receive, counts] {
-        const InUse in_use(*this, {GroupOperation::all_to_all, send.dtype});
-        compare_calls(call_);
-        do_all_to_all(send, receive, *counts);
-        give_back(counts);
-      }));
+  collective({GroupOperation::all_to_all, send.dtype}, send.bytes(), stream,
+             [this, send, receive, counts] {
+               do_all_to_all(send, receive, *counts);
+               give_back(counts);
+             });
 }
 
 HostGroup::Counts* HostGroup::borrow_counts(std::span<const std::int64_t> send,
@@ -405,12 +398,7 @@ void HostGroup::barrier(Stream& stream) {
   if (stream.device() != DeviceKind::cpu && !carries_devices()) {
     refuse("barrier", "the stream is not one of the host");
   }
-  count(GroupOperation::barrier, 0);
-  run(stream, Task([this] {
-        const InUse in_use(*this, {GroupOperation::barrier});
-        compare_calls(call_);
-        do_barrier();
-      }));
+  collective({GroupOperation::barrier}, 0, stream, [this] { do_barrier(); });
 }
 
 }  // namespace trainctl

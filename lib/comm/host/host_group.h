@@ -170,6 +170,9 @@ class HostGroup : public Group {
  private:
   class InUse;
   void run(Stream& stream, Task task);
+  /// Counts `bytes` of a collective, and runs work() on the stream once the members agree on it.
+  template <class Work>
+  void collective(const CollectiveCall& call, std::int64_t bytes, Stream& stream, const Work& work);
   Event post_from(const Message& message, Stream& stream);
   Counts* borrow_counts(std::span<const std::int64_t> send, std::span<const std::int64_t> receive);
   void give_back(Counts* counts);

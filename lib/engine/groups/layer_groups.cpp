@@ -53,6 +53,23 @@ ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world) {
   return groups;
 }
 
+ContextParallel context_of(const Plan& plan, const ContextGroups& groups, int unit,
+                           const Tensor& packed) {
+  const ContextSplit split = plan.context.of_unit(unit);
+  const auto group = [&](std::int64_t ranks, Group* part) {
+    return ranks == 1 ? nullptr : ranks == plan.context.ranks ? groups.whole.get() : part;
+  };
+  return {.split = split,
+          .tokens = plan.tokens,
+          .length_step = plan.length_step,
+          .rank = groups.rank,
+          .batch_ranks = plan.context.most(&ContextSplit::heads),
+          .heads = group(split.heads, groups.heads.get()),
+          .ring = group(split.ring, groups.ring.get()),
+          .gather = group(split.gather, nullptr),
+          .packed = packed};
+}
+
 namespace {
 
 /// The ranks of a router in the order of their tokens, whatever the order of ranks: all

@@ -6,6 +6,7 @@
 
 #include "comm/nccl/device_world.h"
 #include "nn/reshard.h"
+#include "nn/shared_keys.h"
 #include "plan/plan.h"
 
 namespace trainctl {
@@ -22,6 +23,10 @@ struct ContextGroups {
 
 /// Collective over the context-parallel group.
 ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world);
+
+/// The groups for the attention of block number `unit`, with the buffer ContextParallel::packed.
+ContextParallel context_of(const Plan& plan, const ContextGroups& groups, int unit,
+                           const Tensor& packed);
 
 // The groups of the ranks that share experts with this one.
 
