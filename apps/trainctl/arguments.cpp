@@ -33,6 +33,14 @@ bool contains(const std::vector<std::string>& list, const std::string& word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
+/// Whether all of `text` is a decimal number, which `number` then gets.
+template <class Number>
+bool reads_as(std::string_view text, Number& number) {
+  const char* end = text.data() + text.size();
+  const auto [stop, status] = std::from_chars(text.data(), end, number);
+  return status == std::errc() && stop == end;
+}
+
 /// Refuses options without a value: CLI11 would accept an option as the value of another, and read
 /// "--config=" as if the next word were its value.
 void check_values_present(const CLI::App& app, const Arguments& arguments) {
@@ -146,8 +154,8 @@ std::vector<std::int64_t> numbers_of(const std::string& program, const std::stri
   for (std::size_t begin = 0; !text.empty() && begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     std::int64_t number = -1;
-    const auto [stop, status] = std::from_chars(text.data() + begin, text.data() + end, number);
-    if (status != std::errc() || stop != text.data() + end || number < least) {
+    const std::string_view part = std::string_view(text).substr(begin, end - begin);
+    if (!reads_as(part, number) || number < least) {
       refuse(program, formatted("{} {}: must be whole numbers of at least {}, separated by commas",
                                 option, text, least));
     }
@@ -234,14 +242,13 @@ void CommandLine::add_flag(const std::string& names, bool& target, const std::st
   parser_->app.add_flag(names, target, text);
 }
 
-void CommandLine::add_whole_number(const std::string& names, std::int64_t& target,
-                                   const std::string& text, std::int64_t least, std::int64_t most) {
-  const auto read = [this, &target, names, least, most](const std::string& value) {
-    const char* end = value.data() + value.size();
-    const auto [stop, status] = std::from_chars(value.data(), end, target);
-    if (status == std::errc() && stop == end && target >= least && target <= most) return;
+void CommandLine::add_whole(const std::string& names, const std::function<void(std::int64_t)>& take,
+                            const std::string& text, std::int64_t least, std::int64_t most) {
+  const auto read = [this, take, names, least, most](const std::string& value) {
+    std::int64_t number = 0;
+    if (reads_as(value, number) && number >= least && number <= most) return take(number);
     std::string rule = formatted("a whole number of at least {}", least);
-    if (most != std::numeric_limits<std::int64_t>::max()) rule += formatted(", at most {}", most);
+    if (most != no_limit) rule += formatted(", at most {}", most);
     refuse(names + " " + value + ": must be " + rule);
   };
   parser_->app.add_option_function<std::string>(names, read, text)->type_name("N");
@@ -250,9 +257,7 @@ void CommandLine::add_whole_number(const std::string& names, std::int64_t& targe
 void CommandLine::add_number(const std::string& names, double& target, const std::string& text,
                              double least) {
   const auto read = [this, &target, names, least](const std::string& value) {
-    const char* end = value.data() + value.size();
-    const auto [stop, status] = std::from_chars(value.data(), end, target);
-    if (status == std::errc() && stop == end && std::isfinite(target) && target >= least) return;
+    if (reads_as(value, target) && std::isfinite(target) && target >= least) return;
     refuse(names + " " + value + ": must be a number of at least " + CLI::detail::to_string(least));
   };
   parser_->app.add_option_function<std::string>(names, read, text)->type_name("X");
@@ -266,8 +271,7 @@ void CommandLine::add_choice(const std::string& names, std::string& target, cons
 void CommandLine::add_choice(const std::string& names, const std::string& text,
                              const std::vector<std::string>& known,
                              const std::function<void(const std::string&)>& take) {
-  std::string choices;
-  for (const std::string& name : known) choices += (choices.empty() ? "" : "|") + name;
+  const std::string choices = joined(known, "|");
   const auto read = [this, take, names, known, choices](const std::string& value) {
     if (!contains(known, value)) refuse(names + " " + value + ": must be " + choices);
     take(value);

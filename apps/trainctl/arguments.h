@@ -35,10 +35,13 @@ class CommandLine {
   void add_texts(const std::string& names, std::vector<std::string>& target,
                  const std::string& text, const std::string& value, int count = any_number);
   void add_flag(const std::string& names, bool& target, const std::string& text);
-  /// Adds an option for a whole decimal number in [least, most].
-  void add_whole_number(const std::string& names, std::int64_t& target, const std::string& text,
-                        std::int64_t least,
-                        std::int64_t most = std::numeric_limits<std::int64_t>::max());
+  /// Adds an option for a whole decimal number in [least, most]; `target` must hold all of these.
+  template <class Number>
+  void add_whole_number(const std::string& names, Number& target, const std::string& text,
+                        std::int64_t least, std::int64_t most = no_limit) {
+    const auto take = [&target](std::int64_t number) { target = static_cast<Number>(number); };
+    add_whole(names, take, text, least, most);
+  }
   /// Adds an option for a finite number >= `least`.
   void add_number(const std::string& names, double& target, const std::string& text, double least);
   /// Adds an option whose value is one of `known`.
@@ -87,6 +90,9 @@ class CommandLine {
   static constexpr int any_number = -1;
 
  private:
+  static constexpr std::int64_t no_limit = std::numeric_limits<std::int64_t>::max();
+  void add_whole(const std::string& names, const std::function<void(std::int64_t)>& take,
+                 const std::string& text, std::int64_t least, std::int64_t most);
   struct Parser;
   std::unique_ptr<Parser> parser_;
   bool quiet_ = false;

@@ -32,13 +32,11 @@ constexpr std::int64_t max_bytes = std::int64_t{1} << 36;
 
 /// Adds the options of all benchmarks and parses; false if only the help was requested.
 bool read_request(CommandLine& line, const Arguments& arguments, BenchRequest& request) {
-  std::string config;
   std::string format = "table";
-  line.add_config(config, request.set_options);
+  line.add_config(request.config, request.set_options);
   line.add_device(request.set_options);
   line.add_format(format, {"table", "json"});
   if (!line.parse(arguments, bench_examples)) return false;
-  request.config = config;
   request.json = format == "json";
   return true;
 }
@@ -46,22 +44,19 @@ bool read_request(CommandLine& line, const Arguments& arguments, BenchRequest& r
 int run_step(const Arguments& arguments) {
   CommandLine line("Alternates training steps with a replay of their matrix products.",
                    "trainctl bench step");
-  std::int64_t pairs = 7;
   BenchRequest request;
-  std::string json_file;
-  line.add_text("--json", json_file, "Also write the figures to this file, as JSON", "FILE");
-  line.add_whole_number("--pairs", pairs, "Number of steps and of replays, alternating; default 7",
-                        1, 1'000'000);
+  line.add_text("--json", request.json_file, "Also write the figures to this file, as JSON",
+                "FILE");
+  line.add_whole_number("--pairs", request.pairs,
+                        "Number of steps and of replays, alternating; default 7", 1, 1'000'000);
   std::vector<std::string> changes;
   line.add_changes("--against", changes,
                    "Alternate with steps in which this value is replaced, instead; repeatable");
   bool by_op = false;
   line.add_flag("--by-op", by_op, "Time each operation of the step while it runs, instead");
   if (!read_request(line, arguments, request)) return 0;
-  request.pairs = static_cast<int>(pairs);
-  request.json_file = json_file;
   if (by_op && !changes.empty()) line.refuse("--by-op and --against exclude each other");
-  if (!json_file.empty() && !changes.empty()) line.refuse("--json is not for --against");
+  if (!request.json_file.empty() && !changes.empty()) line.refuse("--json is not for --against");
   if (by_op) {
     bench_by_op(request, std::cout);
   } else if (changes.empty()) {
@@ -69,7 +64,6 @@ int run_step(const Arguments& arguments) {
   } else {
     bench_against(request, changes, std::cout);
   }
-  finish_output();
   return 0;
 }
 
@@ -77,27 +71,22 @@ int run_ops(const Arguments& arguments) {
   CommandLine line("Compares each operation of the model with the limits of the machine.",
                    "trainctl bench ops");
   BenchRequest request;
-  std::string json_file;
-  line.add_text("--json", json_file, "Also write the figures to this file, as JSON", "FILE");
+  line.add_text("--json", request.json_file, "Also write the figures to this file, as JSON",
+                "FILE");
   line.add_text("--only", request.only, "Only cases whose names match this regular expression",
                 "PATTERN");
   if (!read_request(line, arguments, request)) return 0;
-  request.json_file = json_file;
   bench_ops(request, std::cout);
-  finish_output();
   return 0;
 }
 
 int run_experts(const Arguments& arguments) {
   CommandLine line("Compares a layer of experts with the matrix products of a plain MLP.",
                    "trainctl bench experts");
-  std::int64_t pairs = 7;
   BenchRequest request;
-  line.add_whole_number("--pairs", pairs, "Number of turns; default 7", 1, 1'000'000);
+  line.add_whole_number("--pairs", request.pairs, "Number of turns; default 7", 1, 1'000'000);
   if (!read_request(line, arguments, request)) return 0;
-  request.pairs = static_cast<int>(pairs);
   bench_experts(request, std::cout);
-  finish_output();
   return 0;
 }
 
@@ -109,10 +98,8 @@ int run_comm(const Arguments& arguments) {
   CommBench options;
   std::string device = "cpu";
   std::string format = "table";
-  std::int64_t local_ranks = 0;
-  std::int64_t iterations = options.iterations;
-  line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
-                        2, 1024);
+  line.add_whole_number("--local-ranks", options.local_ranks,
+                        "Number of ranks, as threads of this process", 2, 1024);
   line.add_choice("--device", device, "Where the tensors are; cuda: over NCCL, a device each",
                   {"cpu", "cuda"});
   line.add_whole_number("--min-bytes", options.min_bytes, "The smallest size; default 1024", 4,
@@ -121,7 +108,7 @@ int run_comm(const Arguments& arguments) {
                         max_bytes);
   line.add_whole_number("--factor", options.factor, "From one size to the next; default 4", 2,
                         max_bytes);
-  line.add_whole_number("--iterations", iterations, "Calls of a measurement; default 20", 1,
+  line.add_whole_number("--iterations", options.iterations, "Calls of a measurement; default 20", 1,
                         1'000'000);
   line.add_number("--deadline", options.deadline_seconds,
                   "Seconds after which a missing rank ends it; default 60", 1);
@@ -129,41 +116,36 @@ int run_comm(const Arguments& arguments) {
                 "Processes that mpirun starts may share CUDA devices, over NCCL; slow");
   line.add_format(format, {"table", "json"});
   if (!line.parse(arguments, bench_examples)) return 0;
-  if (options.share_devices && (device != "cuda" || local_ranks > 0)) {
+  if (options.share_devices && (device != "cuda" || options.local_ranks > 0)) {
     line.refuse("--share-devices is for --device cuda and ranks that mpirun starts");
   }
   const LaunchedAs launched = launched_as();
-  if (local_ranks == 0 && launched.size < 2) {
+  if (options.local_ranks == 0 && launched.size < 2) {
     line.refuse("needs at least 2 ranks: --local-ranks 2, or mpirun -n 2");
   }
   if (options.min_bytes > options.max_bytes) {
     line.refuse(formatted("--min-bytes {} is greater than --max-bytes {}", options.min_bytes,
                           options.max_bytes));
   }
-  line.check_ranks(local_ranks);
+  line.check_ranks(options.local_ranks);
   options.device = device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu;
-  options.local_ranks = static_cast<int>(local_ranks);
-  options.iterations = static_cast<int>(iterations);
   options.json = format == "json";
   bench_comm(options, std::cout);
-  finish_output();
   return 0;
 }
 
 int run_overlap(const Arguments& arguments) {
   CommandLine line("Measures how much communication is hidden, on an emulated wire.",
                    "trainctl bench overlap");
-  std::int64_t rounds = 3;
   BenchRequest request;
-  const std::vector<std::string> parts{"all", "gradients", "layers", "keys", "experts", "passes"};
-  std::string part = parts.front();
-  line.add_whole_number("--rounds", rounds, "Runs of each kind, alternating; default 3", 1, 1000);
-  line.add_choice("--part", part, "Only this; gradients include bubbles; default all", parts);
+  request.pairs = 3;
+  std::string part = "all";
+  line.add_whole_number("--rounds", request.pairs, "Runs of each kind, alternating; default 3", 1,
+                        1000);
+  line.add_choice("--part", part, "Only this; gradients include bubbles; default all",
+                  {"all", "gradients", "layers", "keys", "experts", "passes"});
   if (!read_request(line, arguments, request)) return 0;
-  request.pairs = static_cast<int>(rounds);
-  bench_overlap(request, static_cast<OverlapPart>(std::ranges::find(parts, part) - parts.begin()),
-                std::cout);
-  finish_output();
+  bench_overlap(request, part, std::cout);
   return 0;
 }
 
@@ -176,9 +158,7 @@ int run_device(const Arguments& arguments) {
       "trainctl bench device");
   BenchRequest request;
   DeviceBench options;
-  std::string file;
-  std::int64_t local_ranks = 0;
-  line.add_text("--save", file, "The file to write", "FILE");
+  line.add_text("--save", options.file, "The file to write", "FILE");
   line.require("--save", true);
   line.add_text(
       "--like", options.like,
@@ -186,43 +166,38 @@ int run_device(const Arguments& arguments) {
       "or cpu-avx2",
       "NAME");
   line.add_number("--seconds", options.seconds, "About how long it takes; default 60", 5);
-  line.add_whole_number("--local-ranks", local_ranks,
+  line.add_whole_number("--local-ranks", options.local_ranks,
                         "Also measure collectives between this number of ranks, as threads, and "
                         "what they take from products",
                         2, 1024);
   if (!read_request(line, arguments, request)) return 0;
-  refuse_existing("trainctl bench device", file);
-  options.file = file;
-  options.local_ranks = static_cast<int>(local_ranks);
+  refuse_existing("trainctl bench device", options.file);
   options.command = "trainctl bench device " + shell_line(arguments);
   bench_device(request, options, std::cout);
-  finish_output();
   return 0;
 }
 
 int run_checkpoints(const Arguments& arguments) {
   CommandLine line("Measures how fast checkpoints are saved and loaded.",
                    "trainctl bench checkpoint");
-  std::int64_t pairs = 5;
   std::string directory = ".";
   BenchRequest request;
+  request.pairs = 5;
   std::int64_t ranks = 2;
-  line.add_whole_number("--pairs", pairs, "Saves and loads of each kind, alternating; default 5", 1,
-                        1000);
+  line.add_whole_number("--pairs", request.pairs,
+                        "Saves and loads of each kind, alternating; default 5", 1, 1000);
   line.add_text("--directory", directory, "Where to write: a directory on the disk to measure",
                 "DIR");
   line.add_whole_number("--ranks", ranks, "Ranks that load, as threads; default 2", 2, 1024);
   if (!read_request(line, arguments, request)) return 0;
-  request.pairs = static_cast<int>(pairs);
   bench_checkpoint(request, directory, ranks, std::cout);
-  finish_output();
   return 0;
 }
 
 }  // namespace
 
 int run_bench(const Arguments& arguments) {
-  return run_subcommand(
+  const int code = run_subcommand(
       "trainctl bench", arguments, bench_examples,
       {{"step", "Compare a training step with its matrix products", run_step},
        {"ops", "Compare each operation with the limits of the machine", run_ops},
@@ -231,6 +206,8 @@ int run_bench(const Arguments& arguments) {
        {"overlap", "Measure hidden communication and pipeline bubbles", run_overlap},
        {"device", "Measure this machine's device for plans", run_device},
        {"checkpoint", "Measure saving and loading of checkpoints", run_checkpoints}});
+  finish_output();
+  return code;
 }
 
 }  // namespace trainctl

@@ -30,12 +30,6 @@ std::string words_of(const Option& option) {
   return words;
 }
 
-std::string joined(const std::vector<std::string>& words, const std::string& between) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
-  return text;
-}
-
 /// The keys that --set can change: all keys except sections.
 std::vector<std::string> keys() {
   std::vector<std::string> found;
@@ -81,10 +75,8 @@ std::vector<Leaf> leaves_of(const CommandShape& root) {
   return leaves;
 }
 
-std::vector<std::string> names_of(const std::vector<CommandShape>& commands) {
-  std::vector<std::string> names;
-  for (const CommandShape& command : commands) names.push_back(command.name);
-  return names;
+std::string names_of(const std::vector<CommandShape>& commands) {
+  return joined(commands, " ", &CommandShape::name);
 }
 
 std::string bash_options(const CommandShape& shape) {
@@ -109,11 +101,11 @@ std::string bash_options(const CommandShape& shape) {
 }
 
 std::string bash(const CommandShape& root) {
-  std::string cases;
+  std::string cases, groups;
   for (const CommandShape& command : root.commands) {
     if (command.commands.empty()) continue;
-    cases += "    " + command.name + ") files= words=\"" + joined(names_of(command.commands), " ") +
-             "\" ;;\n";
+    groups += (groups.empty() ? "" : "|") + command.name;
+    cases += "    " + command.name + ") files= words=\"" + names_of(command.commands) + "\" ;;\n";
   }
   for (const Leaf& leaf : leaves_of(root)) {
     cases += "    \"" + joined(leaf.words, " ") + "\")\n" + bash_options(*leaf.shape);
@@ -140,19 +132,11 @@ std::string bash(const CommandShape& root) {
          set +
          "  local at=\"${COMP_WORDS[1]}\"\n"
          "  case \"$at\" in\n    " +
-         joined(
-             [&] {
-               std::vector<std::string> groups;
-               for (const CommandShape& one : root.commands) {
-                 if (!one.commands.empty()) groups.push_back(one.name);
-               }
-               return groups;
-             }(),
-             "|") +
+         groups +
          ") [ \"$COMP_CWORD\" -gt 2 ] && at=\"$at ${COMP_WORDS[2]}\" ;;\n  esac\n"
          "  [ \"$COMP_CWORD\" -eq 1 ] && at=\"\"\n"
          "  case \"$at\" in\n    \"\") words=\"" +
-         joined(names_of(root.commands), " ") + " help\" ;;\n" + cases +
+         names_of(root.commands) + " help\" ;;\n" + cases +
          "  esac\n"
          "  COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
          "  case \"$cur\" in -*) ;; *) [ \"$COMP_CWORD\" -gt 1 ] && [ -n \"$files\" ] && "
@@ -285,10 +269,9 @@ std::string fish(const CommandShape& root) {
     }
   }
   for (const Leaf& leaf : leaves_of(root)) {
-    std::string when;
-    for (const std::string& word : leaf.words) {
-      when += formatted("{}__fish_seen_subcommand_from {}", when.empty() ? "" : "; and ", word);
-    }
+    const std::string when = joined(leaf.words, "; and ", [](const std::string& word) {
+      return "__fish_seen_subcommand_from " + word;
+    });
     for (const Option& option : leaf.shape->options) {
       if (!option.names.empty()) text += fish_option(option, when);
     }

@@ -60,7 +60,6 @@ struct BuildCommand {
   std::string tokenizer = "byte";
   std::string output;
   BuildOptions options;
-  std::int64_t threads = usable_cores();
   bool append = false;
   bool leave_out = false;
   bool force = false;
@@ -81,7 +80,7 @@ void add_build_options(CommandLine& line, BuildCommand& command) {
                 "End documents with the tokenizer's token for that; default where it has one");
   line.add_flag("--no-append-eod", command.leave_out, "Put nothing between documents");
   line.add_flag("--force", command.force, "Replace token files that are there");
-  line.add_whole_number("--threads", command.threads, "Default: all cores", 1, 4096);
+  line.add_whole_number("--threads", command.options.threads, "Default: all cores", 1, 4096);
   line.add_verbosity();
 }
 
@@ -89,6 +88,7 @@ int run_build(const Arguments& arguments) {
   CommandLine line("Turns text into a token file pair PREFIX.bin and PREFIX.idx.",
                    "trainctl data build");
   BuildCommand command;
+  command.options.threads = usable_cores();
   add_build_options(line, command);
   if (!line.parse(arguments, data_examples)) return 0;
 
@@ -99,7 +99,6 @@ int run_build(const Arguments& arguments) {
   make_room(output, command.force);
   options.inputs.assign(command.inputs.begin(), command.inputs.end());
   options.output = output;
-  options.threads = static_cast<int>(command.threads);
   BuildResult result;
   {
     ProgressBar progress("reading");

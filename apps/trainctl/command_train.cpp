@@ -39,18 +39,16 @@ int run_train(const Arguments& arguments) {
       "Trains a model. Under mpirun each process is one rank; otherwise there is one rank, or N "
       "with --local-ranks.",
       "trainctl train");
-  std::string config;
   std::string output;
   std::int64_t steps = 0;
-  std::int64_t local_ranks = 0;
   bool overwrite = false;
   TrainRequest request;
-  line.add_config(config, request.set_options);
+  line.add_config(request.config, request.set_options);
   line.add_device(request.set_options);
   line.add_whole_number("--steps", steps, "The same as --set train.steps=N", 1);
   line.add_text("--output", output, "The same as --set output.dir=DIR", "DIR");
-  line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
-                        1, 1024);
+  line.add_whole_number("--local-ranks", request.local_ranks,
+                        "Number of ranks, as threads of this process", 1, 1024);
   line.add_text(
       "--resume", request.resume,
       "auto: from the newest checkpoint in output.dir; none: never; or a checkpoint, or a "
@@ -65,15 +63,13 @@ int run_train(const Arguments& arguments) {
   line.add_verbosity();
   if (!line.parse(arguments, train_examples)) return 0;
 
-  line.check_ranks(local_ranks);
-  warn_about_torchrun(local_ranks);
+  line.check_ranks(request.local_ranks);
+  warn_about_torchrun(request.local_ranks);
   if (line.given("--output") && output.empty()) {
     line.refuse(
         "--output is empty: a shell variable that is not set? Give a folder, or leave it out");
   }
-  request.config = config;
   request.color = color_on_stderr();
-  request.local_ranks = static_cast<int>(local_ranks);
   if (steps > 0) request.set_options.push_back(formatted("train.steps={}", steps));
   if (!output.empty()) request.set_options.push_back("output.dir=" + output);
   if (!line.log_level().empty()) request.set_options.push_back("log.level=" + line.log_level());

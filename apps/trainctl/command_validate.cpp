@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "config/explain/reference.h"
 #include "formats/print/print.h"
+#include "formats/print/text.h"
 #include "output.h"
 #include "planned.h"
 #include "run/directory/run_dir.h"
@@ -23,12 +24,8 @@ constexpr const char* validate_examples =
     "  trainctl validate --config configs/gpt.yaml --set train.steps=10 --format json\n"
     "  trainctl validate --config configs/gpt.yaml --explain model.hidden_size\n";
 
-std::string count_of(std::int64_t count, const std::string& noun) {
-  return format_grouped(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
 std::string layout_of(const Mesh& mesh) {
-  std::string text = count_of(mesh.world_size(), "rank");
+  std::string text = grouped_count(mesh.world_size(), "rank");
   const std::pair<const char*, std::int64_t> axes[] = {
       {"tp", mesh.tp}, {"cp", mesh.cp}, {"dp", mesh.dp}, {"pp", mesh.pp}};
   std::string factors;
@@ -54,7 +51,7 @@ std::string summary_of(const std::string& file, const Plan& plan) {
   }
   const std::int64_t sequences = plan.tokens_per_step() / plan.model.seq_length;
   return file + ": valid; " + format_count(static_cast<double>(parameters)) + " parameters, " +
-         layout_of(plan.mesh) + ", batch of " + count_of(sequences, "sequence") + " x " +
+         layout_of(plan.mesh) + ", batch of " + grouped_count(sequences, "sequence") + " x " +
          format_grouped(plan.model.seq_length) + " tokens, " + format_bytes(fullest) +
          (plan.map.stages > 1 ? " on the fullest rank\n" : " per rank\n");
 }
@@ -69,11 +66,7 @@ std::string found_lines(const ChosenArrangement& layout) {
 
 /// A line that names the features for which `train` may still refuse the plan.
 std::string unchecked_line(const Planned& planned) {
-  std::string names;
-  for (const std::string& name : not_prepared(planned.read.config)) {
-    names += (names.empty() ? "" : ", ") + name;
-  }
-  return "not checked: " + names + "\n" +
+  return "not checked: " + joined(not_prepared(planned.read.config), ", ") + "\n" +
          (planned.steps_unknown
               ? "steps unknown: train.epochs counts them in the data, which --data reads\n"
               : "");

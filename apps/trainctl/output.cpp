@@ -241,11 +241,7 @@ std::string output_of(const std::string& program, const Arguments& words) {
   return text;
 }
 
-std::string shell_line(const Arguments& words) {
-  std::string line;
-  for (const std::string& word : words) line += (line.empty() ? "" : " ") + shell_word(word);
-  return line;
-}
+std::string shell_line(const Arguments& words) { return joined(words, " ", shell_word); }
 
 std::string own_path() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 

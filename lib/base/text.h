@@ -1,8 +1,9 @@
-// Formats values by a pattern; takes texts apart.
+// Formats values by a pattern; takes texts apart, and joins them.
 #pragma once
 
 #include <fmt/core.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,5 +27,16 @@ std::string_view take_until(std::string_view& text, std::string_view end);
 /// which begin with "#". A line that begins with a blank continues the row before it, after "|"
 /// directly, else after one blank.
 std::vector<std::string> table_rows(std::string_view table);
+
+/// The items with `between` between them; `text_of` gives the text of an item, if it is not one.
+template <class Items, class TextOf = std::identity>
+std::string joined(const Items& items, std::string_view between, const TextOf& text_of = {}) {
+  std::string text;
+  for (const auto& item : items) {
+    if (!text.empty()) text += between;
+    text += std::invoke(text_of, item);
+  }
+  return text;
+}
 
 }  // namespace trainctl

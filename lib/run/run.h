@@ -3,14 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 namespace trainctl {
 
 struct TrainRequest {
-  std::filesystem::path config;
+  std::string config;
   std::vector<std::string> set_options;  // "path=value"
   int local_ranks = 0;                   // if > 0, number of ranks, as threads of this process
   std::string resume = "auto";           // argument `resume` of decide_start

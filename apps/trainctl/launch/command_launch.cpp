@@ -9,7 +9,6 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -30,6 +29,7 @@
 #include "comm/world.h"
 #include "commands.h"
 #include "config/schema/parallel_config.h"
+#include "formats/print/text.h"
 #include "launch/job.h"
 #include "output.h"
 
@@ -373,10 +373,7 @@ std::int64_t ranks_of(const Hosts& hosts, const CommandLine& line) {
 
 std::string new_id() {
   std::random_device random;
-  const auto id = std::uint64_t{random()} << 32 | random();
-  char text[20];
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(id));
-  return text;
+  return hex_text(std::uint64_t{random()} << 32 | random());
 }
 
 /// The command with the variables that it needs, for a shell.
@@ -402,7 +399,7 @@ int run_launch(const Arguments& arguments) {
       "only if rank 0 says that the run has ended as it should.",
       "trainctl launch");
   LaunchRequest request;
-  std::int64_t start_seconds = 120;
+  double start_seconds = 120;
   bool dry_run = false;
   command_line.add_whole_number("-n,--ranks", request.ranks,
                                 "Number of ranks; without it those of the host file or of the "
@@ -458,7 +455,7 @@ int run_launch(const Arguments& arguments) {
                   .id = id,
                   .ranks = request.ranks,
                   .hosts = hosts.names,
-                  .start_seconds = static_cast<double>(start_seconds)});
+                  .start_seconds = start_seconds});
 }
 
 }  // namespace trainctl

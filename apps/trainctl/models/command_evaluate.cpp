@@ -1,5 +1,4 @@
 // trainctl evaluate: loss, perplexity and bits per byte of a model on any data.
-#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -19,17 +18,12 @@ constexpr const char* evaluate_examples =
     "  trainctl evaluate configs/gpt.yaml --local-ranks 8\n"
     "  trainctl evaluate --run models/llama --data book.txt --max-sequences 100\n";
 
-std::string digits(double value) {
-  std::string text(32, '\0');
-  text.resize(static_cast<std::size_t>(std::snprintf(text.data(), text.size(), "%.6g", value)));
-  return text;
-}
-
 std::string to_text(const EvaluateResult& result) {
-  std::string text = "data           " + result.data + "\nloss           " + digits(result.loss) +
-                     " nats per token\nperplexity     " + digits(result.perplexity) +
-                     " per token\n";
-  if (result.bits_per_byte) text += "bits per byte  " + digits(*result.bits_per_byte) + "\n";
+  std::string text = "data           " + result.data + "\nloss           " +
+                     printed("%.6g", result.loss) + " nats per token\nperplexity     " +
+                     printed("%.6g", result.perplexity) + " per token\n";
+  if (result.bits_per_byte)
+    text += "bits per byte  " + printed("%.6g", *result.bits_per_byte) + "\n";
   return text + "sequences      " + format_grouped(result.sequences) + "\ntokens         " +
          format_grouped(result.tokens) + "\n";
 }
@@ -54,14 +48,12 @@ int run_evaluate(const Arguments& arguments) {
       "layout or the one of --set.",
       "trainctl evaluate");
   EvaluateRequest request;
-  std::string run;
-  std::string config;
   std::string format = "text";
-  std::int64_t local_ranks = 0;
-  line.add_config(config, request.set_options);
+  line.add_config(request.config, request.set_options);
   line.add_device(request.set_options);
   line.require("--config", false);
-  line.add_text("--run", run, "A run's output directory, or a Hugging Face directory", "DIR");
+  line.add_text("--run", request.directory, "A run's output directory, or a Hugging Face directory",
+                "DIR");
   line.add_text("--data", request.data,
                 "Text, a folder or a token file; default: the configuration's validation data",
                 "PATH");
@@ -72,19 +64,18 @@ int run_evaluate(const Arguments& arguments) {
                         "Only the first N sequences; default: all", 1);
   line.add_weights(request.averages);
   line.add_format(format, {"text", "json"});
-  line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
-                        1, 1024);
+  line.add_whole_number("--local-ranks", request.local_ranks,
+                        "Number of ranks, as threads of this process", 1, 1024);
   line.add_verbosity();
   if (!line.parse(arguments, evaluate_examples)) return 0;
-  if (run.empty() == config.empty()) line.refuse("give --run DIR or --config FILE, one of them");
-
+  const std::string& config = request.config;
+  if (request.directory.empty() == config.empty()) {
+    line.refuse("give --run DIR or --config FILE, one of them");
+  }
   if (std::filesystem::is_directory(config)) {
     line.refuse(config + " is a folder, not a YAML file; did you mean '--run " + config + "'?");
   }
-  line.check_ranks(local_ranks);
-  request.directory = run;
-  request.config = config;
-  request.local_ranks = static_cast<int>(local_ranks);
+  line.check_ranks(request.local_ranks);
   evaluate(request, [&](const EvaluateResult& result) {
     print(format == "json" ? to_json(result) : to_text(result));
   });

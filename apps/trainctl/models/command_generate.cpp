@@ -49,16 +49,11 @@ int run_generate(const Arguments& arguments) {
       "under mpirun or with --local-ranks, the run's own layout or the one of --set. Works on the "
       "device of the run, or that of --device.",
       "trainctl generate");
-  std::string run;
-  std::string from;
   GenerateRequest request;
   std::string prompt_file;
-  std::int64_t top_k = 0;
-  std::int64_t seed = 1;
-  std::int64_t local_ranks = 0;
-  double temperature = 1.0;
-  line.add_text("--run", run, "The run's output directory", "DIR");
-  line.add_text("--from", from, "A Hugging Face directory: config.json and safetensors", "DIR");
+  line.add_text("--run", request.run_dir, "The run's output directory", "DIR");
+  line.add_text("--from", request.run_dir, "A Hugging Face directory: config.json and safetensors",
+                "DIR");
   line.add_text("--tokenizer", request.tokenizer,
                 "byte, sentencepiece:MODEL or hf:DIR; default: the run's, or the directory's",
                 "NAME");
@@ -72,16 +67,16 @@ int run_generate(const Arguments& arguments) {
                         formatted("Number of tokens to add; default {}", request.max_tokens), 1);
   line.add_whole_number("--samples", request.samples,
                         "Number of texts, a line '---' between them; default 1", 1, 1'000'000);
-  line.add_number("--temperature", temperature, "0: always take the most likely token; default 1",
-                  0);
-  line.add_whole_number("--top-k", top_k, "Sample from the K most likely tokens; default 0: all",
-                        0);
+  line.add_number("--temperature", request.temperature,
+                  "0: always take the most likely token; default 1", 0);
+  line.add_whole_number("--top-k", request.top_k,
+                        "Sample from the K most likely tokens; default 0: all", 0);
   line.add_number("--top-p", request.top_p,
                   "Sample from the likeliest tokens that have this share together; default 1: all",
                   0);
-  line.add_whole_number("--seed", seed, "The same seed gives the same text; default 1", 0);
-  line.add_whole_number("--local-ranks", local_ranks, "Number of ranks, as threads of this process",
-                        1, 1024);
+  line.add_whole_number("--seed", request.seed, "The same seed gives the same text; default 1", 0);
+  line.add_whole_number("--local-ranks", request.local_ranks,
+                        "Number of ranks, as threads of this process", 1, 1024);
   line.add_verbosity();
   if (!line.parse(arguments, generate_examples)) return 0;
   if (line.given("--run") == line.given("--from")) {
@@ -98,12 +93,7 @@ int run_generate(const Arguments& arguments) {
     line.refuse("under mpirun only one rank has standard input: give --prompt or --prompt-file");
   }
 
-  line.check_ranks(local_ranks);
-  request.local_ranks = static_cast<int>(local_ranks);
-  request.run_dir = line.given("--run") ? run : from;
-  request.top_k = top_k;
-  request.seed = static_cast<std::uint64_t>(seed);
-  request.temperature = temperature;
+  line.check_ranks(request.local_ranks);
   if (!line.given("--prompt")) request.prompt = read_prompt(prompt_file);
   generate(request, foreign_output());
   finish_output();

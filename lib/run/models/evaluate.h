@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -13,8 +12,8 @@ namespace trainctl {
 struct EvaluateRequest {
   // Exactly one is set: a directory with a model (model_directory.h), or a configuration, whose
   // weights are those of the run in output.dir, else of model.from.
-  std::filesystem::path directory{};
-  std::filesystem::path config{};
+  std::string directory{};
+  std::string config{};
   std::vector<std::string> set_options{};  // "path=value", overrides the configuration
   std::string data{};                      // replaces data.train; if empty, the validation data
   std::string tokenizer{};                 // replaces the tokenizer of configuration or directory

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <iosfwd>
 #include <string>
 #include <vector>
@@ -10,7 +9,7 @@
 namespace trainctl {
 
 struct GenerateRequest {
-  std::filesystem::path run_dir;           // a run or a Hugging Face model (model_directory.h)
+  std::string run_dir;                     // a run or a Hugging Face model (model_directory.h)
   std::string tokenizer{};                 // replaces the tokenizer of the run or the directory
   std::vector<std::string> set_options{};  // "path=value" of the layout or device
   std::string prompt;                      // may be empty
