@@ -48,32 +48,41 @@ struct SearchOptions {
   std::string free, fix;    // words of searched keys, with commas between them
 };
 
-struct SearchCommand {
-  const PlanRequest& request;
-  const SearchOptions& options;
-  double memory_limit = 0;  // GiB; 0 if not given
-  bool explain = false;
-  std::string format;  // "table", "json", "html"
-  std::string output;  // file; standard output if ""
-  std::string command_line;
+struct PlanCommand {
+  PlanRequest request;
+  std::string format = "table";
+  std::int64_t rank = -1;
+  std::string groups;
+  std::string memory_model = "own";
+  std::string lr_at;
+  std::string output;
+  bool force = false;
+  std::vector<std::string> diff;
+  double memory_limit = 0;   // GiB; 0 if not given
+  bool explain = false;      // explains the search of auto_parallel or --search
+  std::string command_line;  // shown on the page
+  CalibrateRequest calibrate;
+  bool measure = false;
+  int local_ranks = 0;  // ranks that --measure runs; one if 0
+  SearchOptions searching;
 };
 
-constexpr const char* search_program = "trainctl plan";
+constexpr const char* plan_name = "trainctl plan";
 
 /// The memory of a rank that a search may use, in GiB.
-double search_limit(const SearchCommand& command, const Config& config) {
+double search_limit(const PlanCommand& command, const Config& config) {
   if (command.memory_limit > 0) return command.memory_limit;
   Diagnostics none;
   const DeviceFigures device =
       read_device(device_text(config.cluster), *config.cluster.device, none);
   const double memory = config.cluster.device_memory.value_or(device.memory_gib);
-  const double reserve = command.options.reserve;
+  const double reserve = command.searching.reserve;
   if (reserve >= memory) {
     const bool given = config.cluster.device_memory.has_value();
-    refuse(search_program, "--reserve " + printed("%.4g", reserve) + " leaves nothing of " +
-                               printed("%.4g", memory) + " GiB, the memory of " +
-                               (given ? "cluster.device_memory" : device.name) +
-                               "; give a smaller --reserve, or --memory-limit");
+    refuse(plan_name, "--reserve " + printed("%.4g", reserve) + " leaves nothing of " +
+                          printed("%.4g", memory) + " GiB, the memory of " +
+                          (given ? "cluster.device_memory" : device.name) +
+                          "; give a smaller --reserve, or --memory-limit");
   }
   return memory - reserve;
 }
@@ -91,14 +100,14 @@ std::vector<std::string> words_of(const std::string& option, const std::string& 
     }
     for (const std::string_view other : unsearched_keys(1)) {
       if (word != other && !other.ends_with("." + word)) continue;
-      refuse(search_program, option + " " + word + ": it is not searched; search once more for " +
-                                 "each of its values, with --set " + std::string(other) + "=VALUE");
+      refuse(plan_name, option + " " + word + ": it is not searched; search once more for " +
+                            "each of its values, with --set " + std::string(other) + "=VALUE");
     }
     if (std::ranges::find(known, word) == known.end()) {
-      refuse_word(search_program, "key of " + option, word, known);
+      refuse_word(plan_name, "key of " + option, word, known);
     }
     if (std::ranges::find(words, word) != words.end()) {
-      refuse(search_program, option + " " + text + ": " + word + " is there twice");
+      refuse(plan_name, option + " " + text + ": " + word + " is there twice");
     }
     words.push_back(word);
     begin = end + 1;
@@ -112,28 +121,22 @@ KeyChoice key_choice(const SearchOptions& options) {
   if (!options.fix.empty()) choice.fixed = words_of("--fix", options.fix);
   for (const std::string& word : choice.freed) {
     if (std::ranges::find(choice.fixed, word) == choice.fixed.end()) continue;
-    refuse(search_program, "--free and --fix exclude each other: both have " + word);
+    refuse(plan_name, "--free and --fix exclude each other: both have " + word);
   }
   return choice;
 }
 
 /// The values of --free and --fix, as shown in the help.
-std::string key_words() {
-  std::string text;
-  for (const SearchedKey& key : searched_keys()) {
-    text += (text.empty() ? "" : "|") + std::string(key.word);
-  }
-  return text + ",...";
-}
+std::string key_words() { return joined(searched_keys(), "|", &SearchedKey::word) + ",..."; }
 
 /// Refuses a freed key that is not searched with this number of ranks.
-void check_freed_keys(const SearchCommand& command, std::int64_t world) {
-  for (const std::string& word : key_choice(command.options).freed) {
+void check_freed_keys(const PlanCommand& command, std::int64_t world) {
+  for (const std::string& word : key_choice(command.searching).freed) {
     const std::int64_t most = max_ranks_of(word);
     if (world <= most) continue;
     const auto key = std::ranges::find(searched_keys(), word, &SearchedKey::word);
     refuse(
-        search_program,
+        plan_name,
         formatted("--free {}: it is searched with at most {} ranks, and there are {}; search once "
                   "more for each of its values, with --set {}=VALUE",
                   word, most, world, key->paths.front()));
@@ -141,16 +144,16 @@ void check_freed_keys(const SearchCommand& command, std::int64_t world) {
 }
 
 /// Searches one world size. If `page` is not null, sets it to the page of the findings.
-SearchedArrangements search_world(const SearchCommand& command, const PlanRequest& request,
+SearchedArrangements search_world(const PlanCommand& command, const PlanRequest& request,
                                   std::string* page) {
   const Planned planned = plan_config(request, Purpose::plan);
   const Config& config = planned.read.config;
   check_freed_keys(command, planned.site.world_size);
   ArrangementSearch search{config, planned.read.sources, planned.site,
                            search_limit(command, config)};
-  search.gap = command.options.gap / 100;
-  search.top = static_cast<int>(command.options.top);
-  search.keys = key_choice(command.options);
+  search.gap = command.searching.gap / 100;
+  search.top = static_cast<int>(command.searching.top);
+  search.keys = key_choice(command.searching);
   search.stops = [] { return stop_signal() != 0; };
   search.tell = [](const std::string& line) { log_info(line); };
   SearchedArrangements searched = search_layouts(search);
@@ -161,14 +164,14 @@ SearchedArrangements search_world(const SearchCommand& command, const PlanReques
                                .command = command.command_line,
                                .sets = request.set_options});
   }
-  if (searched.found.empty() || command.options.save.empty()) return searched;
-  write_whole_file(command.options.save, best_config(search, searched));
+  if (searched.found.empty() || command.searching.save.empty()) return searched;
+  write_whole_file(command.searching.save, best_config(search, searched));
   return searched;
 }
 
-std::vector<SearchedArrangements> search_worlds(const SearchCommand& command) {
+std::vector<SearchedArrangements> search_worlds(const PlanCommand& command) {
   std::vector<SearchedArrangements> all;
-  const auto worlds = numbers_of(search_program, "--world-sizes", command.options.world_sizes, 1);
+  const auto worlds = numbers_of(plan_name, "--world-sizes", command.searching.world_sizes, 1);
   for (const std::int64_t world : worlds) check_freed_keys(command, world);
   for (const std::int64_t world : worlds) {
     if (stop_signal() != 0) break;
@@ -184,7 +187,7 @@ bool any_fits(const std::vector<SearchedArrangements>& worlds) {
   return std::ranges::any_of(worlds, [](const auto& one) { return !one.found.empty(); });
 }
 
-int show_worlds(const SearchCommand& command) {
+int show_worlds(const PlanCommand& command) {
   const std::vector<SearchedArrangements> worlds = search_worlds(command);
   deliver(command.format == "json" ? print_worlds_json(worlds) : print_worlds(worlds),
           command.output);
@@ -214,17 +217,17 @@ void add_search_options(CommandLine& line, SearchOptions& options) {
 }
 
 /// Refuses options that need --search, do nothing with it, or exclude each other.
-void check_search_options(const CommandLine& line, const SearchOptions& options,
-                          const PlanRequest& request, const std::string& format, bool force) {
+void check_search_options(const CommandLine& line, const PlanCommand& command) {
+  const SearchOptions& options = command.searching;
   for (const char* name :
        {"--save", "--world-sizes", "--gap", "--reserve", "--top", "--free", "--fix"}) {
     if (line.given(name) && !options.search) {
-      refuse(search_program, formatted("{} belongs to --search", name));
+      refuse(plan_name, formatted("{} belongs to --search", name));
     }
   }
   for (const char* name : {"--rank", "--lr-at", "--memory-model", "--data"}) {
     if (line.given(name) && options.search) {
-      refuse(search_program, formatted("{} is for one plan, without --search", name));
+      refuse(plan_name, formatted("{} is for one plan, without --search", name));
     }
   }
   for (const char* name : {"--free", "--fix"}) {
@@ -233,30 +236,29 @@ void check_search_options(const CommandLine& line, const SearchOptions& options,
   }
   key_choice(options);
   if (line.given("--reserve") && line.given("--memory-limit")) {
-    refuse(search_program, "--memory-limit is the limit itself; remove --reserve");
+    refuse(plan_name, "--memory-limit is the limit itself; remove --reserve");
   }
-  if (!options.save.empty() && !force) refuse_existing(search_program, options.save);
+  if (!options.save.empty() && !command.force) refuse_existing(plan_name, options.save);
   if (!line.given("--world-sizes")) return;
-  if (request.world_size > 0 || !options.save.empty() || format == "html") {
-    refuse(search_program,
-           "--world-sizes is for --format table|json, without --world-size and --save");
+  if (command.request.world_size > 0 || !options.save.empty() || command.format == "html") {
+    refuse(plan_name, "--world-sizes is for --format table|json, without --world-size and --save");
   }
   const std::string given = "--world-sizes " + options.world_sizes + ": ";
-  const auto worlds = numbers_of(search_program, "--world-sizes", options.world_sizes, 1);
-  if (worlds.empty()) refuse(search_program, given + "must be numbers of ranks");
+  const auto worlds = numbers_of(plan_name, "--world-sizes", options.world_sizes, 1);
+  if (worlds.empty()) refuse(plan_name, given + "must be numbers of ranks");
   std::set<std::int64_t> known;
   for (const std::int64_t world : worlds) {
     if (world > max_ranks) {
-      refuse(search_program, formatted("{}at most {} ranks", given, max_ranks));
+      refuse(plan_name, formatted("{}at most {} ranks", given, max_ranks));
     }
     if (!known.insert(world).second) {
-      refuse(search_program, formatted("{}{} is there twice", given, world));
+      refuse(plan_name, formatted("{}{} is there twice", given, world));
     }
   }
 }
 
 /// Searches and shows the findings. Returns the exit code.
-int show_search(const SearchCommand& command) {
+int show_search(const PlanCommand& command) {
   const PlanRequest& request = command.request;
   // Shows errors of the file itself. Rules about sizes are checked for each layout.
   ReadResult read = read_config(request.config, request.set_options);
@@ -264,22 +266,22 @@ int show_search(const SearchCommand& command) {
   print_message(render_text(read.diagnostics, color_on_stderr()));
   if (read.diagnostics.has_errors()) return static_cast<int>(ExitCode::config);
   if (read.config.parallel.parallel_mode == ParallelMode::auto_parallel) {
-    refuse(search_program,
+    refuse(plan_name,
            "--search finds sizes for plain layouts, and parallel_mode auto_parallel is a search of "
            "its own; add --set parallel.parallel_mode=semi_auto_parallel");
   }
   if (!read.config.cluster.device) {
-    refuse(search_program, "--search compares times by a device: set cluster.device");
+    refuse(plan_name, "--search compares times by a device: set cluster.device");
   }
-  const KeyChoice keys = key_choice(command.options);
+  const KeyChoice keys = key_choice(command.searching);
   if (read.config.moe.num_experts < 2 &&
       std::ranges::find(keys.freed, "expert_parallel") != keys.freed.end()) {
-    refuse(search_program, "--free expert_parallel: the model has no experts");
+    refuse(plan_name, "--free expert_parallel: the model has no experts");
   }
   static constexpr SignalEffect effect{.text = "the search ends with the best so far"};
   catch_stop_signals(effect);
   set_thread_count(usable_cores());
-  if (!command.options.world_sizes.empty()) return show_worlds(command);
+  if (!command.searching.world_sizes.empty()) return show_worlds(command);
   std::string page;
   const bool html = command.format == "html";
   const SearchedArrangements searched = search_world(command, request, html ? &page : nullptr);
@@ -290,11 +292,10 @@ int show_search(const SearchCommand& command) {
           command.output);
   if (!command.output.empty()) print_message("wrote " + command.output + "\n");
   if (searched.found.empty()) return static_cast<int>(ExitCode::does_not_fit);
-  if (!command.options.save.empty()) print_message("wrote " + command.options.save + "\n");
+  if (!command.searching.save.empty()) print_message("wrote " + command.searching.save + "\n");
   return 0;
 }
 
-constexpr const char* plan_name = "trainctl plan";
 constexpr const char* plan_examples =
     "  trainctl plan --config configs/gpt.yaml --world-size 8\n"
     "  trainctl plan --config configs/llama3-8b.yaml --world-size 1024 --ranks-per-host 8\n"
@@ -311,26 +312,6 @@ constexpr const char* plan_examples =
     "  trainctl plan --config configs/tiny.yaml --set cluster.device=cpu-avx2 --search "
     "--world-sizes 2,4\n"
     "  trainctl plan --calibrate tests/plan/published_steps.json --no-fit\n";
-
-struct PlanCommand {
-  PlanRequest request;
-  std::string format = "table";
-  std::int64_t rank = -1;
-  std::string groups;
-  std::string memory_model = "own";
-  std::string lr_at;
-  std::string output;
-  bool force = false;
-  std::vector<std::string> diff;
-  double memory_limit = 0;   // GiB; 0 if not given
-  bool explain = false;      // explains the search of auto_parallel or --search
-  std::string command_line;  // shown on the page
-  CalibrateRequest calibrate;
-  bool only_errors = false;  // an option of --calibrate
-  bool measure = false;
-  std::int64_t local_ranks = 0;  // ranks that --measure runs; one if 0
-  SearchOptions searching;
-};
 
 MemoryModels memory_models_of(const std::string& word) {
   const std::vector<std::string> words = {"own", "megatron", "megatron-0.15", "korthikanti", "all"};
@@ -482,7 +463,7 @@ int show_plan(const PlanCommand& command) {
     BenchRequest bench;
     bench.config = command.request.config;
     bench.set_options = command.request.set_options;
-    measure_plan(bench, static_cast<int>(command.local_ranks), std::cout);
+    measure_plan(bench, command.local_ranks, std::cout);
     finish_output();
   }
   const MemoryFit fit = memory_fit(input);
@@ -547,7 +528,7 @@ void add_options(CommandLine& line, PlanCommand& command) {
                 "DIR");
   line.add_text("--software-out", command.calibrate.software_out,
                 "With --calibrate: the same for the files of software", "DIR");
-  line.add_flag("--no-fit", command.only_errors,
+  line.add_flag("--no-fit", command.calibrate.only_errors,
                 "With --calibrate: only the errors of the figures in use");
   line.add_texts("--diff", command.diff, "Show the differences between two files", "FILE FILE", 2);
 }
@@ -556,7 +537,7 @@ void check_together(const CommandLine& line, const PlanCommand& command) {
   const bool diff = !command.diff.empty();
   if (command.calibrate.rows.empty()) {
     const CalibrateRequest& request = command.calibrate;
-    if (!request.device_out.empty() || !request.software_out.empty() || command.only_errors) {
+    if (!request.device_out.empty() || !request.software_out.empty() || request.only_errors) {
       refuse(plan_name, "--device-out, --software-out and --no-fit belong to --calibrate");
     }
   } else if (diff || !command.request.config.empty()) {
@@ -570,7 +551,7 @@ void check_together(const CommandLine& line, const PlanCommand& command) {
       (diff || command.measure || !command.groups.empty() || command.format == "github")) {
     refuse(plan_name, "--search is alone, with --format table|json|html");
   }
-  check_search_options(line, command.searching, command.request, command.format, command.force);
+  check_search_options(line, command);
   if (!command.searching.world_sizes.empty() && command.explain) {
     refuse(plan_name, "--explain is about one number of ranks, not --world-sizes");
   }
@@ -610,20 +591,11 @@ int run_plan(const Arguments& arguments) {
     refuse(plan_name, "--memory-limit must be above 0");
   }
   if (!command.calibrate.rows.empty()) {
-    command.calibrate.fits = !command.only_errors;
     print(calibrate(command.calibrate).text);
     return 0;
   }
   command.command_line = formatted("{} {}", plan_name, shell_line(arguments));
-  if (command.searching.search) {
-    return show_search({.request = command.request,
-                        .options = command.searching,
-                        .memory_limit = command.memory_limit,
-                        .explain = command.explain,
-                        .format = command.format,
-                        .output = command.output,
-                        .command_line = command.command_line});
-  }
+  if (command.searching.search) return show_search(command);
   if (!command.diff.empty()) return show_diff(command);
   return command.format == "github" ? show_findings(command) : show_plan(command);
 }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "comm/group.h"
+#include "comm/values.h"
 #include "comm/world.h"
 #include "commands.h"
 #include "formats/print/text.h"
@@ -38,69 +40,6 @@ namespace trainctl {
 
 namespace {
 
-/// Rows and the summary, on standard output.
-class VerifyOutput {
- public:
-  struct Options {
-    bool json = false;
-    std::int64_t steps = 0;
-    std::size_t widest = 0;  // letters of the longest layout
-    bool pairs = false;      // a row is a pair of layouts, with a checkpoint half way
-  };
-  /// `selection` lists the skipped layouts; it must outlive this object.
-  VerifyOutput(const Options& options, const LayoutSelection& selection);
-  ~VerifyOutput();
-
-  struct Row {
-    std::string layout;
-    std::int64_t ranks = 0;
-    Settings settings{};   // settings in addition to the file's
-    bool narrows = false;  // run to find the word that makes other layouts differ
-  };
-  /// Call before the rows with these settings.
-  void begin(const Settings& settings);
-  /// Call before the rows that tell which of `words` make `layout` differ from the single rank.
-  void begin_narrowing(const std::string& layout, const std::vector<std::string>& words);
-  void show(const Row& row, const LayoutVerdict& verdict);
-  /// The words that all differing layouts have in common, if several layouts ran.
-  struct Common {
-    Departure first;  // difference of the layout with the fewest words
-    std::vector<std::string> words;
-    bool together = false;  // equal layouts have some of the words, but not all
-  };
-  /// Prints the summary. `left`: layouts that did not run because of a signal.
-  void finish(std::int64_t left, const std::optional<Common>& common);
-  bool all_equal() const { return failed_ == 0; }
-
- private:
-  void line(const std::vector<std::string>& cells, const std::string& last);
-  void add_json(const Row& row, const LayoutVerdict& verdict);
-  void finish_json(std::int64_t left, const std::optional<Common>& common);
-  void finish_table(std::int64_t left, const std::optional<Common>& common);
-
-  Options options_;
-  const LayoutSelection& selection_;
-  std::vector<std::size_t> widths_;
-  std::int64_t equal_ = 0;
-  std::int64_t failed_ = 0;
-  struct JsonRows;
-  std::unique_ptr<JsonRows> json_;
-};
-
-/// Progress, on stderr: a live line on a terminal; otherwise, if no rows are printed, a plain line
-/// every five seconds.
-class VerifyStatus {
- public:
-  explicit VerifyStatus(bool rows_tell);
-  void show(const std::string& what);
-  void clear();
-
- private:
-  bool live_;
-  bool plain_;
-  std::chrono::steady_clock::time_point shown_;
-};
-
 using Json = nlohmann::ordered_json;
 
 Json json_of(const Departure& departure) {
@@ -112,146 +51,160 @@ Json json_of(const Departure& departure) {
           {"error", value(departure.error)}, {"bound", departure.bound}};
 }
 
-std::string with_between(const std::vector<std::string>& words, const std::string& between) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
-  return text;
-}
-
-/// A sentence that says which words the layouts that differ have in common.
-std::string in_common(const VerifyOutput::Common& common) {
-  if (common.words.empty())
-    return "the layouts that differ have no word in common that all others lack";
-  const char* others = common.together ? ", and no others with all of these" : ", and no others";
-  return "all with " + with_between(common.words, ", all with ") + others;
-}
-
 /// The first few layouts, and the number of the others.
 std::string listed(const std::vector<std::string>& layouts) {
   constexpr std::size_t most = 4;
-  std::string text;
-  for (std::size_t i = 0; i < std::min(most, layouts.size()); ++i) {
-    text += (i > 0 ? ", " : "") + layouts[i];
-  }
+  const std::string text = joined(std::span(layouts).first(std::min(most, layouts.size())), ", ");
   if (layouts.size() <= most) return text;
   return formatted("{} and {} more", text, layouts.size() - most);
 }
 
-}  // namespace
+/// Rows and the summary, on standard output.
+class VerifyOutput {
+ public:
+  struct Options {
+    bool json = false;
+    std::int64_t steps = 0;
+    std::size_t widest = 0;  // letters of the longest layout
+    bool pairs = false;      // a row is a pair of layouts, with a checkpoint half way
+  };
+  /// `selection` lists the skipped layouts; it must outlive this object.
+  VerifyOutput(const Options& options, const LayoutSelection& selection)
+      : options_(options),
+        selection_(selection),
+        widths_{std::max<std::size_t>(options.widest, 6), 9, 62, 7} {
+    if (!options.json) line({"layout", "error", "largest at", "verdict"}, "seconds");
+  }
 
-struct VerifyOutput::JsonRows {
-  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  /// Call before the rows with these settings, which are in addition to the file's.
+  void begin(const Settings& settings) const {
+    if (options_.json || settings.empty()) return;
+    std::string text = "with";
+    for (const std::string& setting : settings) text += " --set " + shell_word(setting);
+    print(text + ":\n");
+  }
+
+  /// Call before the rows that tell which of `words` make `layout` differ from the single rank.
+  void begin_narrowing(const std::string& layout, const std::vector<std::string>& words) const {
+    if (options_.json) return;
+    print("which of " + joined(words, ", ") + " makes " + layout + " differ:\n");
+  }
+
+  struct Row {
+    std::string layout;
+    std::int64_t ranks = 0;
+    Settings settings{};   // settings in addition to the file's
+    bool narrows = false;  // run to find the word that makes other layouts differ
+  };
+  void show(const Row& row, const LayoutVerdict& verdict) {
+    if (!row.narrows) (verdict.equal ? equal_ : failed_) += 1;
+    if (options_.json) return add_json(row, verdict);
+    const Departure& largest = verdict.largest;
+    line({row.layout, printed("%.1e", largest.error), largest.error == 0 ? "-" : largest.place(),
+          verdict.equal ? "equal" : "DIFFERS"},
+         printed("%.2f", verdict.seconds));
+    if (verdict.first) print("  first: " + verdict.first->text() + "\n");
+    if (!verdict.failure.empty()) print("  ended early: " + verdict.failure + "\n");
+  }
+
+  /// The words that all differing layouts have in common, if several layouts ran.
+  struct Common {
+    Departure first;  // difference of the layout with the fewest words
+    std::vector<std::string> words;
+    bool together = false;  // equal layouts have some of the words, but not all
+  };
+  /// Prints the summary. `left`: layouts that did not run because of a signal.
+  void finish(std::int64_t left, const std::optional<Common>& common) const {
+    if (options_.json) return finish_json(left, common);
+    const std::string row = options_.pairs ? "pair" : "layout";
+    const std::string cut = formatted(" with a checkpoint after step {}", options_.steps / 2);
+    print("\n" + grouped_count(equal_, row) + " equal to a single rank over " +
+          grouped_count(options_.steps, "step") + (options_.pairs ? cut : "") +
+          (failed_ > 0 ? formatted(", {} not", failed_) : "") + "\n");
+    if (common) print("first: " + common->first.place() + "; " + in_common(*common) + "\n");
+    for (const auto& [code, layouts] : selection_.skipped) {
+      print("skipped " + listed(layouts) + ": " + code + ": " + selection_.rules.at(code) + "\n");
+    }
+    if (left > 0) print("stopped by a signal; not run: " + grouped_count(left, row) + "\n");
+  }
+
+  bool all_equal() const { return failed_ == 0; }
+
+ private:
+  void line(const std::vector<std::string>& cells, const std::string& last) const {
+    std::string text;
+    for (std::size_t i = 0; i < cells.size(); ++i) text += padded(cells[i], widths_[i]) + "  ";
+    print(text + padded_left(last, 7) + "\n");
+  }
+
+  /// A sentence that says which words the layouts that differ have in common.
+  static std::string in_common(const Common& common) {
+    if (common.words.empty())
+      return "the layouts that differ have no word in common that all others lack";
+    const char* others = common.together ? ", and no others with all of these" : ", and no others";
+    return "all with " + joined(common.words, ", all with ") + others;
+  }
+
+  void add_json(const Row& row, const LayoutVerdict& verdict) {
+    Json made = {{"layout", row.layout},
+                 {"ranks", row.ranks},
+                 {"equal", verdict.equal},
+                 {"seconds", verdict.seconds},
+                 {"largest", json_of(verdict.largest)}};
+    if (!row.settings.empty()) made["settings"] = row.settings;
+    if (row.narrows) made["narrows"] = true;
+    if (verdict.first) made["first"] = json_of(*verdict.first);
+    if (!verdict.failure.empty()) made["failure"] = verdict.failure;
+    rows_.push_back(made);
+  }
+
+  void finish_json(std::int64_t left, const std::optional<Common>& common) const {
+    Json skipped = Json::array();
+    for (const auto& [code, layouts] : selection_.skipped) {
+      skipped.push_back(
+          {{"code", code}, {"message", selection_.rules.at(code)}, {"layouts", layouts}});
+    }
+    Json document = {{"format_version", 1}, {"steps", options_.steps}, {"equal", all_equal()},
+                     {"layouts", rows_},    {"skipped", skipped},      {"not_run", left}};
+    if (common && common->together && !common->words.empty()) {
+      document["common"] = {joined(common->words, " and ")};
+    } else if (common) {
+      document["common"] = common->words;
+    }
+    print(with_newline(json_text(document, JsonText::Style::indent_2)));
+  }
+
+  Options options_;
+  const LayoutSelection& selection_;
+  std::vector<std::size_t> widths_;
+  std::int64_t equal_ = 0;
+  std::int64_t failed_ = 0;
+  Json rows_ = Json::array();
 };
 
-VerifyOutput::~VerifyOutput() = default;
+using Clock = std::chrono::steady_clock;
 
-VerifyOutput::VerifyOutput(const Options& options, const LayoutSelection& selection)
-    : options_(options), selection_(selection), json_(std::make_unique<JsonRows>()) {
-  widths_ = {std::max<std::size_t>(options.widest, 6), 9, 62, 7};
-  if (!options.json) line({"layout", "error", "largest at", "verdict"}, "seconds");
-}
-
-void VerifyOutput::line(const std::vector<std::string>& cells, const std::string& last) {
-  std::string text;
-  for (std::size_t i = 0; i < cells.size(); ++i) text += padded(cells[i], widths_[i]) + "  ";
-  print(text + padded_left(last, 7) + "\n");
-}
-
-void VerifyOutput::begin(const Settings& settings) {
-  if (options_.json || settings.empty()) return;
-  std::string text = "with";
-  for (const std::string& setting : settings) text += " --set " + shell_word(setting);
-  print(text + ":\n");
-}
-
-void VerifyOutput::begin_narrowing(const std::string& layout,
-                                   const std::vector<std::string>& words) {
-  if (!options_.json)
-    print("which of " + with_between(words, ", ") + " makes " + layout + " differ:\n");
-}
-
-void VerifyOutput::show(const Row& row, const LayoutVerdict& verdict) {
-  if (!row.narrows) (verdict.equal ? equal_ : failed_) += 1;
-  if (options_.json) {
-    add_json(row, verdict);
-    return;
+/// Progress, on stderr: a live line on a terminal; otherwise, if no rows are printed, a plain line
+/// every five seconds.
+class VerifyStatus {
+ public:
+  explicit VerifyStatus(bool rows_tell) : plain_(!live_ && !rows_tell) {}
+  void show(const std::string& what) {
+    if (live_) std::fprintf(stderr, "\r\x1b[K%s", what.c_str());
+    const auto now = Clock::now();
+    if (!plain_ || now - shown_ < std::chrono::seconds(5)) return;
+    shown_ = now;
+    log_info(what);
   }
-  const Departure& largest = verdict.largest;
-  line({row.layout, printed("%.1e", largest.error), largest.error == 0 ? "-" : largest.place(),
-        verdict.equal ? "equal" : "DIFFERS"},
-       printed("%.2f", verdict.seconds));
-  if (verdict.first) print("  first: " + verdict.first->text() + "\n");
-  if (!verdict.failure.empty()) print("  ended early: " + verdict.failure + "\n");
-}
-
-void VerifyOutput::add_json(const Row& row, const LayoutVerdict& verdict) {
-  Json made = {{"layout", row.layout},
-               {"ranks", row.ranks},
-               {"equal", verdict.equal},
-               {"seconds", verdict.seconds},
-               {"largest", json_of(verdict.largest)}};
-  if (!row.settings.empty()) made["settings"] = row.settings;
-  if (row.narrows) made["narrows"] = true;
-  if (verdict.first) made["first"] = json_of(*verdict.first);
-  if (!verdict.failure.empty()) made["failure"] = verdict.failure;
-  json_->rows.push_back(made);
-}
-
-void VerifyOutput::finish(std::int64_t left, const std::optional<Common>& common) {
-  if (options_.json) {
-    finish_json(left, common);
-  } else {
-    finish_table(left, common);
+  void clear() const {
+    if (live_) std::fputs("\r\x1b[K", stderr);
   }
-}
 
-void VerifyOutput::finish_json(std::int64_t left, const std::optional<Common>& common) {
-  Json skipped = Json::array();
-  for (const auto& [code, layouts] : selection_.skipped) {
-    skipped.push_back(
-        {{"code", code}, {"message", selection_.rules.at(code)}, {"layouts", layouts}});
-  }
-  Json document = {{"format_version", 1},    {"steps", options_.steps}, {"equal", all_equal()},
-                   {"layouts", json_->rows}, {"skipped", skipped},      {"not_run", left}};
-  if (common && common->together && !common->words.empty()) {
-    document["common"] = {with_between(common->words, " and ")};
-  } else if (common) {
-    document["common"] = common->words;
-  }
-  print(with_newline(json_text(document, JsonText::Style::indent_2)));
-}
-
-void VerifyOutput::finish_table(std::int64_t left, const std::optional<Common>& common) {
-  const std::string row = options_.pairs ? "pair" : "layout";
-  const std::string cut = formatted(" with a checkpoint after step {}", options_.steps / 2);
-  print("\n" + grouped_count(equal_, row) + " equal to a single rank over " +
-        grouped_count(options_.steps, "step") + (options_.pairs ? cut : "") +
-        (failed_ > 0 ? formatted(", {} not", failed_) : "") + "\n");
-  if (common) print("first: " + common->first.place() + "; " + in_common(*common) + "\n");
-  for (const auto& [code, layouts] : selection_.skipped) {
-    print("skipped " + listed(layouts) + ": " + code + ": " + selection_.rules.at(code) + "\n");
-  }
-  if (left > 0) print("stopped by a signal; not run: " + grouped_count(left, row) + "\n");
-}
-
-VerifyStatus::VerifyStatus(bool rows_tell)
-    : live_(stderr_is_terminal()),
-      plain_(!live_ && !rows_tell),
-      shown_(std::chrono::steady_clock::now()) {}
-
-void VerifyStatus::show(const std::string& what) {
-  if (live_) std::fprintf(stderr, "\r\x1b[K%s", what.c_str());
-  const auto now = std::chrono::steady_clock::now();
-  if (!plain_ || now - shown_ < std::chrono::seconds(5)) return;
-  shown_ = now;
-  log_info(what);
-}
-
-void VerifyStatus::clear() {
-  if (live_) std::fputs("\r\x1b[K", stderr);
-}
-
-namespace {
+ private:
+  const bool live_ = stderr_is_terminal();
+  const bool plain_;
+  Clock::time_point shown_ = Clock::now();
+};
 
 constexpr const char* verify_examples =
     "  trainctl verify --config configs/gpt.yaml\n"
@@ -259,8 +212,6 @@ constexpr const char* verify_examples =
     "  trainctl verify --config configs/gpt.yaml --layouts tp2,tp2sp+pp2,tp2+pp2+dp2+gpipe\n"
     "  trainctl verify --config configs/gpt.yaml --world-size 8 --layouts all\n"
     "  trainctl verify --config configs/gpt.yaml --layouts tp2,pp2+vp2 --through-checkpoint\n";
-
-using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -512,8 +463,10 @@ void require_ranks(const VerifyComparisons& all, const World& job) {
   }
 }
 
-int verify(const VerifyCommand& command, const VerifyHost& host, World* job) {
-  VerifyPlanner planner(command, host);
+/// `free_bytes` and `processes` as for VerifyPlanner.
+int verify(const VerifyCommand& command, std::int64_t free_bytes, std::int64_t processes,
+           World* job) {
+  VerifyPlanner planner(command, free_bytes, processes);
   if (!planner.ok()) return static_cast<int>(ExitCode::config);
   const VerifyComparisons all = planner.plan();
   if (job != nullptr) require_ranks(all, *job);
@@ -526,15 +479,10 @@ int verify_in(World& job, const VerifyCommand& command) {
   if (job.rank() > 0) be_silent();
   const auto everyone = job.everyone("verify");
   agree_on_cpu_level(*everyone);
-  VerifyHost host{available_bytes(), job.local_size()};
-  for (const double free : gather_values(*everyone, static_cast<double>(host.free_bytes))) {
-    host.free_bytes = std::min(host.free_bytes, static_cast<std::int64_t>(free));
-  }
-  for (const double processes : gather_values(*everyone, static_cast<double>(host.processes))) {
-    host.processes = std::max(host.processes, static_cast<std::int64_t>(processes));
-  }
+  const auto free_bytes = std::ranges::min(gather_all(*everyone, available_bytes()));
+  const auto processes = std::ranges::max(gather_all(*everyone, job.local_size()));
   try {
-    return verify(command, host, &job);
+    return verify(command, free_bytes, processes, &job);
   } catch (const Error& failure) {
     constexpr ExitCode of_all[] = {ExitCode::config, ExitCode::usage, ExitCode::unavailable};
     if (std::ranges::find(of_all, failure.code()) == std::end(of_all)) throw;
@@ -599,7 +547,7 @@ int run_verify(const Arguments& arguments) {
     refuse(verify_name, "--every-pair requires --through-checkpoint");
   }
   if (launched_as().size > 1) return verify_over_mpi(command);
-  return verify(command, {available_bytes()}, nullptr);
+  return verify(command, available_bytes(), 1, nullptr);
 }
 
 }  // namespace trainctl

@@ -92,8 +92,16 @@ std::size_t VerifyComparisons::tasks() const {
                          [](std::size_t sum, const auto& one) { return sum + one.tasks.size(); });
 }
 
-VerifyPlanner::VerifyPlanner(const VerifyCommand& command, const VerifyHost& host)
-    : command_(command), host_(host) {
+struct VerifyPlanner::RequestedRun {
+  std::string name;
+  std::int64_t ranks = 1;
+  WordRow said;
+  std::optional<LayoutChoice> choice;
+};
+
+VerifyPlanner::VerifyPlanner(const VerifyCommand& command, std::int64_t free_bytes,
+                             std::int64_t processes)
+    : command_(command), free_bytes_(free_bytes), processes_(processes) {
   // Other layouts than the file's own need not be legal there: their rules are checked one by one.
   if (command.layouts.empty()) {
     planned_ = plan_config(command.request, Purpose::verify);
@@ -106,7 +114,7 @@ VerifyPlanner::VerifyPlanner(const VerifyCommand& command, const VerifyHost& hos
   }
   print_message(render_text(planned_.read.diagnostics, color_on_stderr()));
   limit_ = command.memory_limit > 0 ? static_cast<std::int64_t>(command.memory_limit * 0x1p30)
-                                    : host.free_bytes / 4 * 3;
+                                    : free_bytes / 4 * 3;
 }
 
 VerifyComparisons VerifyPlanner::plan() {
@@ -323,8 +331,8 @@ std::pair<std::int64_t, std::string> VerifyPlanner::bytes_of(const VerifyCompari
   std::pair<std::int64_t, std::string> most;
   for (const VerifyCandidate& one : comparison.candidates) {
     records.insert(message_rounding(one.plan));
-    std::int64_t bytes = verification_bytes(one.config, one.plan, steps,
-                                            std::ssize(records) * host_.processes, freely);
+    std::int64_t bytes =
+        verification_bytes(one.config, one.plan, steps, std::ssize(records) * processes_, freely);
     // Adds the final state of the uninterrupted run.
     if (command_.through_checkpoint) bytes += verification_bytes(one.config, one.plan, 0, 0);
     most = std::max(most, {bytes, one.name});
@@ -359,7 +367,7 @@ void VerifyPlanner::fit_layer(VerifyComparisons& all) const {
 
 void VerifyPlanner::check_memory(const VerifyComparisons& all) const {
   const auto [bytes, layout] = bytes_of(all.list.front(), pieces() * all.steps, all.freely);
-  const std::int64_t most = command_.memory_limit > 0 ? limit_ : host_.free_bytes;
+  const std::int64_t most = command_.memory_limit > 0 ? limit_ : free_bytes_;
   if (most == 0 || bytes <= most) return;
   throw Error(ExitCode::unavailable,
               "layout " + layout + " needs about " + format_bytes(bytes) +

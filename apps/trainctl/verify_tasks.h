@@ -72,18 +72,12 @@ struct VerifyComparisons {
   std::size_t tasks() const;
 };
 
-/// The free memory of a host, and the number of processes that each have a record. Equal on all
-/// processes of a job, so that they plan the same.
-struct VerifyHost {
-  std::int64_t free_bytes = 0;
-  std::int64_t processes = 1;
-};
-
 class VerifyPlanner {
  public:
-  /// Reads the file and shows its mistakes; ok() is false if there are errors. Throws
-  /// Error{missing_input}.
-  VerifyPlanner(const VerifyCommand& command, const VerifyHost& host);
+  /// Reads the file and shows its mistakes; ok() is false if there are errors. `free_bytes`: free
+  /// memory of a host; `processes`: number of those on a host that each have a record. Both are
+  /// equal on all processes of a job, so that they plan the same. Throws Error{missing_input}.
+  VerifyPlanner(const VerifyCommand& command, std::int64_t free_bytes, std::int64_t processes);
   bool ok() const { return planned_.ok(); }
 
   /// Plans all comparisons. Throws Error{config} if a requested layout is not legal, Error{usage},
@@ -95,14 +89,7 @@ class VerifyPlanner {
                                        const std::vector<Settings>& words);
 
  private:
-  /// A layout before its configuration is made.
-  struct RequestedRun {
-    std::string name;
-    std::int64_t ranks = 1;
-    WordRow said;
-    std::optional<LayoutChoice> choice;
-  };
-
+  struct RequestedRun;  // a layout before its configuration is made
   std::vector<RequestedRun> layouts_to_run(LayoutSelection& selection);
   RequestedRun own_layout() const;
   static RequestedRun layout_of(const LayoutChoice& choice);
@@ -124,7 +111,7 @@ class VerifyPlanner {
   void check_memory(const VerifyComparisons& all) const;
 
   const VerifyCommand& command_;
-  const VerifyHost host_;
+  const std::int64_t free_bytes_, processes_;
   Planned planned_;
   std::int64_t limit_ = 0;           // bytes
   std::int64_t layer_replicas_ = 0;  // 0 if the model is whole

@@ -48,12 +48,36 @@ struct RankPlace {
   long process = 0;
 };
 
+constexpr std::size_t longest_word = 1024;  // a longer text is not a word
+
 class RankRecords {
  public:
   /// Takes the next bytes of mpirun's standard output and returns the bytes outside of words.
-  std::string take(std::string_view bytes);
+  std::string take(std::string_view bytes) {
+    std::string others;
+    for (const char letter : bytes) {
+      if (letter == rank_word_mark) {
+        others += rest();
+        in_word_ = true;
+      } else if (!in_word_) {
+        others += letter;
+      } else if (letter == '\n') {
+        note(open_);
+        in_word_ = false;
+        open_.clear();
+      } else {
+        open_ += letter;
+        if (open_.size() > longest_word) others += rest();
+      }
+    }
+    return others;
+  }
+
   /// The remaining text: a last line without an end.
-  std::string rest();
+  std::string rest() {
+    in_word_ = false;
+    return std::exchange(open_, "");
+  }
 
   const std::map<int, RankPlace>& begun() const { return begun_; }
   /// Whether some rank has reported how it ended.
@@ -64,7 +88,27 @@ class RankRecords {
   std::optional<int> first_failure() const { return first_failure_; }
 
  private:
-  void note(std::string_view word);
+  void note(std::string_view text) {
+    const auto word = nlohmann::json::parse(text, nullptr, false);
+    if (!word.is_object()) return;
+    try {
+      const auto is = word.at("is").get<std::string>();
+      const int rank = word.at("rank").get<int>();
+      if (is == "start") {
+        begun_[rank] = {word.at("host").get<std::string>(), word.at("process").get<long>()};
+        return;
+      }
+      const int code = word.at("code").get<int>();
+      if (is == "failed") {
+        some_failed_ = true;
+        if (!first_failure_ && code != static_cast<int>(ExitCode::peer)) first_failure_ = code;
+      } else if (rank == 0 && !last_word_) {
+        last_word_ = code;
+      }
+    } catch (const nlohmann::json::exception&) {
+      // A line of another program that begins like a word is ignored.
+    }
+  }
 
   std::string open_;  // the beginning of a word
   bool in_word_ = false;
@@ -73,58 +117,6 @@ class RankRecords {
   std::optional<int> first_failure_;
   bool some_failed_ = false;
 };
-
-constexpr std::size_t longest_word = 1024;  // a longer text is not a word
-}  // namespace
-
-std::string RankRecords::take(std::string_view bytes) {
-  std::string others;
-  for (const char letter : bytes) {
-    if (letter == rank_word_mark) {
-      others += rest();
-      in_word_ = true;
-    } else if (!in_word_) {
-      others += letter;
-    } else if (letter == '\n') {
-      note(open_);
-      in_word_ = false;
-      open_.clear();
-    } else {
-      open_ += letter;
-      if (open_.size() > longest_word) others += rest();
-    }
-  }
-  return others;
-}
-
-std::string RankRecords::rest() {
-  in_word_ = false;
-  return std::exchange(open_, "");
-}
-
-void RankRecords::note(std::string_view text) {
-  const auto word = nlohmann::json::parse(text, nullptr, false);
-  if (!word.is_object()) return;
-  try {
-    const auto is = word.at("is").get<std::string>();
-    const int rank = word.at("rank").get<int>();
-    if (is == "start") {
-      begun_[rank] = {word.at("host").get<std::string>(), word.at("process").get<long>()};
-      return;
-    }
-    const int code = word.at("code").get<int>();
-    if (is == "failed") {
-      some_failed_ = true;
-      if (!first_failure_ && code != static_cast<int>(ExitCode::peer)) first_failure_ = code;
-    } else if (rank == 0 && !last_word_) {
-      last_word_ = code;
-    }
-  } catch (const nlohmann::json::exception&) {
-    // A line of another program that begins like a word is ignored.
-  }
-}
-
-namespace {
 
 /// The most telling line of mpirun's messages: the line before its first box of text, else the
 /// first line in the box; "" if there is none.
@@ -158,11 +150,8 @@ std::string names_of_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-}  // namespace
-
 // Passes signals that reach `launch` to the ranks of its job.
 
-namespace {
 volatile std::sig_atomic_t mpirun_process = 0;
 volatile std::sig_atomic_t first_signal = 0;
 volatile std::sig_atomic_t interrupted_twice = 0;
@@ -307,20 +296,187 @@ class Job {
   }
 
  private:
-  void start();
-  void become_mpirun(int reason);
-  bool reap();
-  void wait_a_moment() const;
-  void hear();
-  void look();
-  bool should_end();
-  void end_mpirun();
-  std::vector<int> ranks_here(std::string_view trouble) const;
-  void end_own_ranks() const;
-  std::optional<int> signal_of_rank() const;
-  void tell_missing_ranks() const;
-  int code() const;
-  int code_after_signal(int code) const;
+  void start() {
+    Pipe reason;
+    const pid_t self = getpid();
+    mpirun_ = fork();
+    require(mpirun_ >= 0, ExitCode::unavailable, "cannot start " + request_.line.front());
+    if (mpirun_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGTERM);
+      if (getppid() != self) _exit(1);
+      become_mpirun(reason.writing());
+    }
+    setpgid(mpirun_, mpirun_);
+    for (Pipe* pipe : {&out_, &err_, &reason}) pipe->close_writing();
+    pass_signals_to(mpirun_);
+    // The writing end closes when the new program starts, or after the reason why it did not.
+    pollfd end{reason.reading(), POLLIN, 0};
+    while (poll(&end, 1, -1) < 0 && errno == EINTR) {
+    }
+    const std::string failure = reason.read_now();
+    if (failure.empty()) return;
+    while (waitpid(mpirun_, &status_, 0) < 0 && errno == EINTR) {
+    }
+    throw Error(ExitCode::unavailable, "cannot start mpirun: " + failure);
+  }
+
+  void become_mpirun(int reason) {
+    setpgid(0, 0);
+    dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+    dup2(out_.writing(), STDOUT_FILENO);
+    dup2(err_.writing(), STDERR_FILENO);
+    // SIGUSR1 must not end mpirun before mpirun catches it, or once it no longer does.
+    std::signal(SIGUSR1, SIG_IGN);
+    const Arguments& line = request_.line;
+    pass_on_text(reason, execute(line.front(), Arguments(line.begin() + 1, line.end())));
+    _exit(1);
+  }
+
+  /// Whether mpirun has ended.
+  bool reap() {
+    pid_t found = 0;
+    do {
+      found = waitpid(mpirun_, &status_, WNOHANG);
+    } while (found < 0 && errno == EINTR);
+    return found != 0;
+  }
+
+  void wait_a_moment() const {
+    std::array<pollfd, 2> files{{{out_.reading(), POLLIN, 0}, {err_.reading(), POLLIN, 0}}};
+    poll(files.data(), files.size(), look_milliseconds);
+    // A closed end makes poll() return at once; mpirun ends soon after.
+    const bool closed = (files[0].revents & POLLHUP) != 0 || (files[1].revents & POLLHUP) != 0;
+    if (closed) poll(nullptr, 0, look_milliseconds / 10);
+  }
+
+  void hear() {
+    pass_on_text(STDOUT_FILENO, records_.take(out_.read_now()));
+    const std::string messages = err_.read_now();
+    pass_on_text(STDERR_FILENO, messages);
+    messages_ += messages.substr(0, kept_messages - std::min(kept_messages, messages_.size()));
+    for (const auto& [rank, place] : records_.begun()) {
+      if (here_.contains(rank)) continue;
+      const bool here = place.host == host_name() && is_rank_of(place.process, request_.id);
+      here_[rank] = here ? place.process : 0;
+    }
+  }
+
+  /// The ranks on this host that are "stopped" or "ended".
+  std::vector<int> ranks_here(std::string_view trouble) const {
+    std::vector<int> found;
+    for (const auto& [rank, process] : here_) {
+      if (process != 0 && trouble_of(process) == trouble) found.push_back(rank);
+    }
+    return found;
+  }
+
+  /// Whether to end mpirun: ranks have ended, a second SIGINT came, or no rank has begun in time.
+  bool should_end() {
+    if (records_.some_have_ended() || is_interrupted_twice()) return true;
+    if (!ranks_here("ended").empty()) return true;
+    if (!records_.begun().empty() || !start_.over()) return false;
+    never_begun_ = true;
+    return true;
+  }
+
+  /// Ends mpirun if it takes too long. It ends a job within a second or two, but after the loss of
+  /// a host it may wait for a quarter of an hour, or for ever.
+  void look() {
+    if (!patience_) {
+      if (!should_end()) return;
+      patience_ = WaitLimit(never_begun_ ? 0 : seconds_to_end);
+      stopped_ = ranks_here("stopped");
+    }
+    if (patience_->over()) end_mpirun();
+  }
+
+  void end_mpirun() {
+    end_stage_ += 1;
+    if (end_stage_ == 1) {
+      if (never_begun_) {
+        const std::string who = joined(request_.hosts, ", ");
+        log_error("no rank has begun within " + format_seconds(request_.start_seconds) +
+                  (who.empty() ? "" : "; mpirun may wait for one of the hosts " + who));
+      } else {
+        log_warning("mpirun has not ended " + format_seconds(seconds_to_end) +
+                    " after a rank; it is ended");
+      }
+      kill(mpirun_, SIGTERM);
+      patience_ = WaitLimit(seconds_after_term);
+    } else {
+      kill(-mpirun_, SIGKILL);
+      patience_ = WaitLimit(seconds_after_kill);
+    }
+  }
+
+  /// Kills the ranks here that mpirun left; ranks elsewhere see that their connection to it is
+  /// lost.
+  void end_own_ranks() const {
+    for (const auto& [rank, process] : here_) {
+      if (process != 0 && is_rank_of(process, request_.id)) {
+        kill(static_cast<pid_t>(process), SIGKILL);
+      }
+    }
+  }
+
+  /// The signal that ended a rank: mpirun returns 128 + signal; its codes above 159 differ.
+  std::optional<int> signal_of_rank() const {
+    if (end_stage_ > 0 || !WIFEXITED(status_)) return std::nullopt;
+    const int signal = WEXITSTATUS(status_) - 128;
+    return signal >= 1 && signal <= 31 ? std::optional(signal) : std::nullopt;
+  }
+
+  void tell_missing_ranks() const {
+    std::vector<int> missing;
+    for (int rank = 0; rank < request_.ranks; ++rank) {
+      if (!records_.begun().contains(rank)) missing.push_back(rank);
+    }
+    if (!missing.empty()) {
+      log_error(formatted("{} of {}{} not begun", names_of_ranks(missing), request_.ranks,
+                          missing.size() == 1 ? " has" : " have"));
+    }
+    if (!stopped_.empty()) {
+      log_error(names_of_ranks(stopped_) + " on this host" +
+                (stopped_.size() == 1 ? " is" : " are") + " stopped");
+    }
+  }
+
+  int code() const {
+    if (const auto said = records_.last_word()) return *said;
+    if (const auto failed = records_.first_failure()) return *failed;
+    if (is_interrupted_twice()) return code_of(ExitCode::interrupted);
+    if (const auto signal = signal_of_rank()) {
+      if (signal_passed_on() == 0 || *signal != SIGUSR1) {
+        log_error("a rank was ended by " + name_of_signal(*signal) +
+                  (*signal == SIGKILL ? ", as the system does when memory runs out" : "") +
+                  "; the lines above and the logs of the other ranks name it");
+      }
+      return 128 + *signal;
+    }
+    if (WIFSIGNALED(status_) && end_stage_ == 0) {
+      log_error("mpirun was ended by " + name_of_signal(WTERMSIG(status_)));
+      return 128 + WTERMSIG(status_);
+    }
+    if (records_.begun().empty()) {
+      const std::string line = telling_line(messages_);
+      log_error("mpirun has started no rank" + (line.empty() ? "" : ": " + line));
+      return code_of(ExitCode::unavailable);
+    }
+    tell_missing_ranks();
+    if (!records_.some_have_ended()) {
+      log_error(
+          "no rank has said how the run ended: a host was lost, or a rank, or mpirun ended them");
+    }
+    return code_of(ExitCode::peer);
+  }
+
+  int code_after_signal(int code) const {
+    const int signal = signal_passed_on();
+    if (signal == 0) return code;
+    constexpr int interrupted = code_of(ExitCode::interrupted);
+    if (code == 128 + SIGUSR1) return interrupted;  // came before the program could catch it
+    return code == code_of(ExitCode::requeue) && signal == SIGINT ? interrupted : code;
+  }
 
   const JobRequest& request_;
   Pipe out_;
@@ -336,188 +492,6 @@ class Job {
   int end_stage_ = 0;                  // 1 after SIGTERM to mpirun; 2 and 3 after SIGKILL
   bool never_begun_ = false;
 };
-
-void Job::start() {
-  Pipe reason;
-  const pid_t self = getpid();
-  mpirun_ = fork();
-  require(mpirun_ >= 0, ExitCode::unavailable, "cannot start " + request_.line.front());
-  if (mpirun_ == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != self) _exit(1);
-    become_mpirun(reason.writing());
-  }
-  setpgid(mpirun_, mpirun_);
-  for (Pipe* pipe : {&out_, &err_, &reason}) pipe->close_writing();
-  pass_signals_to(mpirun_);
-  // The writing end closes when the new program starts, or after the reason why it did not.
-  pollfd end{reason.reading(), POLLIN, 0};
-  while (poll(&end, 1, -1) < 0 && errno == EINTR) {
-  }
-  const std::string failure = reason.read_now();
-  if (failure.empty()) return;
-  while (waitpid(mpirun_, &status_, 0) < 0 && errno == EINTR) {
-  }
-  throw Error(ExitCode::unavailable, "cannot start mpirun: " + failure);
-}
-
-void Job::become_mpirun(int reason) {
-  setpgid(0, 0);
-  dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
-  dup2(out_.writing(), STDOUT_FILENO);
-  dup2(err_.writing(), STDERR_FILENO);
-  // SIGUSR1 must not end mpirun before mpirun catches it, or once it no longer does.
-  std::signal(SIGUSR1, SIG_IGN);
-  const Arguments& line = request_.line;
-  pass_on_text(reason, execute(line.front(), Arguments(line.begin() + 1, line.end())));
-  _exit(1);
-}
-
-/// Whether mpirun has ended.
-bool Job::reap() {
-  pid_t found = 0;
-  do {
-    found = waitpid(mpirun_, &status_, WNOHANG);
-  } while (found < 0 && errno == EINTR);
-  return found != 0;
-}
-
-void Job::wait_a_moment() const {
-  std::array<pollfd, 2> files{{{out_.reading(), POLLIN, 0}, {err_.reading(), POLLIN, 0}}};
-  poll(files.data(), files.size(), look_milliseconds);
-  // A closed end makes poll() return at once; mpirun ends soon after.
-  const bool closed = (files[0].revents & POLLHUP) != 0 || (files[1].revents & POLLHUP) != 0;
-  if (closed) poll(nullptr, 0, look_milliseconds / 10);
-}
-
-void Job::hear() {
-  pass_on_text(STDOUT_FILENO, records_.take(out_.read_now()));
-  const std::string messages = err_.read_now();
-  pass_on_text(STDERR_FILENO, messages);
-  messages_ += messages.substr(0, kept_messages - std::min(kept_messages, messages_.size()));
-  for (const auto& [rank, place] : records_.begun()) {
-    if (here_.contains(rank)) continue;
-    const bool here = place.host == host_name() && is_rank_of(place.process, request_.id);
-    here_[rank] = here ? place.process : 0;
-  }
-}
-
-/// The ranks on this host that are "stopped" or "ended".
-std::vector<int> Job::ranks_here(std::string_view trouble) const {
-  std::vector<int> found;
-  for (const auto& [rank, process] : here_) {
-    if (process != 0 && trouble_of(process) == trouble) found.push_back(rank);
-  }
-  return found;
-}
-
-/// Whether to end mpirun: ranks have ended, a second SIGINT came, or no rank has begun in time.
-bool Job::should_end() {
-  if (records_.some_have_ended() || is_interrupted_twice()) return true;
-  if (!ranks_here("ended").empty()) return true;
-  if (!records_.begun().empty() || !start_.over()) return false;
-  never_begun_ = true;
-  return true;
-}
-
-/// Ends mpirun if it takes too long. It ends a job within a second or two, but after the loss of a
-/// host it may wait for a quarter of an hour, or for ever.
-void Job::look() {
-  if (!patience_) {
-    if (!should_end()) return;
-    patience_ = WaitLimit(never_begun_ ? 0 : seconds_to_end);
-    stopped_ = ranks_here("stopped");
-  }
-  if (patience_->over()) end_mpirun();
-}
-
-void Job::end_mpirun() {
-  end_stage_ += 1;
-  if (end_stage_ == 1) {
-    if (never_begun_) {
-      std::string who;
-      for (const std::string& host : request_.hosts) who += (who.empty() ? "" : ", ") + host;
-      log_error("no rank has begun within " + format_seconds(request_.start_seconds) +
-                (who.empty() ? "" : "; mpirun may wait for one of the hosts " + who));
-    } else {
-      log_warning("mpirun has not ended " + format_seconds(seconds_to_end) +
-                  " after a rank; it is ended");
-    }
-    kill(mpirun_, SIGTERM);
-    patience_ = WaitLimit(seconds_after_term);
-  } else {
-    kill(-mpirun_, SIGKILL);
-    patience_ = WaitLimit(seconds_after_kill);
-  }
-}
-
-/// Kills the ranks here that mpirun left; ranks elsewhere see that their connection to it is lost.
-void Job::end_own_ranks() const {
-  for (const auto& [rank, process] : here_) {
-    if (process != 0 && is_rank_of(process, request_.id)) {
-      kill(static_cast<pid_t>(process), SIGKILL);
-    }
-  }
-}
-
-/// The signal that ended a rank: mpirun returns 128 + signal; its codes above 159 differ.
-std::optional<int> Job::signal_of_rank() const {
-  if (end_stage_ > 0 || !WIFEXITED(status_)) return std::nullopt;
-  const int signal = WEXITSTATUS(status_) - 128;
-  return signal >= 1 && signal <= 31 ? std::optional(signal) : std::nullopt;
-}
-
-void Job::tell_missing_ranks() const {
-  std::vector<int> missing;
-  for (int rank = 0; rank < request_.ranks; ++rank) {
-    if (!records_.begun().contains(rank)) missing.push_back(rank);
-  }
-  if (!missing.empty()) {
-    log_error(formatted("{} of {}{} not begun", names_of_ranks(missing), request_.ranks,
-                        missing.size() == 1 ? " has" : " have"));
-  }
-  if (!stopped_.empty()) {
-    log_error(names_of_ranks(stopped_) + " on this host" + (stopped_.size() == 1 ? " is" : " are") +
-              " stopped");
-  }
-}
-
-int Job::code() const {
-  if (const auto said = records_.last_word()) return *said;
-  if (const auto failed = records_.first_failure()) return *failed;
-  if (is_interrupted_twice()) return code_of(ExitCode::interrupted);
-  if (const auto signal = signal_of_rank()) {
-    if (signal_passed_on() == 0 || *signal != SIGUSR1) {
-      log_error("a rank was ended by " + name_of_signal(*signal) +
-                (*signal == SIGKILL ? ", as the system does when memory runs out" : "") +
-                "; the lines above and the logs of the other ranks name it");
-    }
-    return 128 + *signal;
-  }
-  if (WIFSIGNALED(status_) && end_stage_ == 0) {
-    log_error("mpirun was ended by " + name_of_signal(WTERMSIG(status_)));
-    return 128 + WTERMSIG(status_);
-  }
-  if (records_.begun().empty()) {
-    const std::string line = telling_line(messages_);
-    log_error("mpirun has started no rank" + (line.empty() ? "" : ": " + line));
-    return code_of(ExitCode::unavailable);
-  }
-  tell_missing_ranks();
-  if (!records_.some_have_ended()) {
-    log_error(
-        "no rank has said how the run ended: a host was lost, or a rank, or mpirun ended them");
-  }
-  return code_of(ExitCode::peer);
-}
-
-int Job::code_after_signal(int code) const {
-  const int signal = signal_passed_on();
-  if (signal == 0) return code;
-  constexpr int interrupted = code_of(ExitCode::interrupted);
-  if (code == 128 + SIGUSR1) return interrupted;  // came before the program could catch it
-  return code == code_of(ExitCode::requeue) && signal == SIGINT ? interrupted : code;
-}
 
 }  // namespace
 

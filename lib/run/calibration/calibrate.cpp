@@ -368,7 +368,7 @@ class Calibrator {
     result_.mean = mean_of_all(relative(dense(errors)));
     result_.median = quantile(relative(dense(errors)), 0.5);
     result_.experts_mean = mean_of_all(relative(with_experts(errors)));
-    if (request_.fits && !constants_.empty()) fit_all();
+    if (!request_.only_errors && !constants_.empty()) fit_all();
     return std::move(result_);
   }
 

@@ -35,7 +35,7 @@ struct CalibrateRequest {
   std::string rows;            // a file of measured steps (run/calibration/published_steps.h)
   std::string device_out{};    // folder for device files with the fitted figures; not written if ""
   std::string software_out{};  // folder for software files with them; not written if ""
-  bool fits = true;            // if false, only the errors of the shipped figures are computed
+  bool only_errors = false;    // fit nothing: compute only the errors of the shipped figures
 };
 
 /// Rows that differ in layout only.
