@@ -137,6 +137,13 @@ std::string host_name() {
 
 std::unique_ptr<World> self_world() { return std::make_unique<SelfWorld>(); }
 
+void run_world(int local_ranks, const WorldOptions& options,
+               const std::function<void(World&)>& body) {
+  if (local_ranks > 0) return run_thread_world(local_ranks, options, body);
+  if (launched_as().size > 1) return run_mpi_world(options, body);
+  body(*self_world());
+}
+
 namespace {
 
 /// A whole non-negative number from the environment, or -1.

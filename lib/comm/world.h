@@ -127,6 +127,11 @@ void run_mpi_world(const WorldOptions& options, const std::function<void(World&)
 void run_thread_world(int size, const WorldOptions& options,
                       const std::function<void(World&)>& body);
 
+/// Runs body(world) on `local_ranks` threads, if that is above 0, else in the world created by
+/// mpirun, if it has several ranks, else in a world of one rank.
+void run_world(int local_ranks, const WorldOptions& options,
+               const std::function<void(World&)>& body);
+
 // A group of one rank; internal to comm/.
 
 /// A group whose collectives are at most copies, on any device; it refuses messages.

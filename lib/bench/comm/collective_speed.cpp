@@ -1,8 +1,6 @@
 #include "bench/comm/collective_speed.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -196,16 +194,12 @@ void print_table(const std::vector<CollectiveSpeed>& speeds, const CommBench& op
                  const std::string& wire, std::ostream& out) {
   out << ranks << " ranks, " << wire << ", fp32, mean of " << options.iterations
       << " calls on the slowest rank\n";
-  std::array<char, 160> line{};
-  std::snprintf(line.data(), line.size(), "%-15s %12s %12s %12s %12s %8s\n", "operation", "bytes",
-                "us", "alg GB/s", "bus GB/s", "wrong");
-  out << line.data();
+  out << formatted("{:<15} {:>12} {:>12} {:>12} {:>12} {:>8}\n", "operation", "bytes", "us",
+                   "alg GB/s", "bus GB/s", "wrong");
   for (const CollectiveSpeed& speed : speeds) {
-    std::snprintf(line.data(), line.size(), "%-15s %12lld %12.1f %12.3f %12.3f %8lld\n",
-                  speed.operation.c_str(), static_cast<long long>(speed.bytes), speed.seconds * 1e6,
-                  speed.algorithm_rate * 1e-9, speed.bus_rate * 1e-9,
-                  static_cast<long long>(speed.wrong));
-    out << line.data();
+    out << formatted("{:<15} {:12} {:12.1f} {:12.3f} {:12.3f} {:8}\n", speed.operation, speed.bytes,
+                     speed.seconds * 1e6, speed.algorithm_rate * 1e-9, speed.bus_rate * 1e-9,
+                     speed.wrong);
   }
 }
 
@@ -254,11 +248,7 @@ void bench_comm(const CommBench& options, std::ostream& out) {
   const WorldOptions world{.deadline_seconds = options.deadline_seconds,
                            .check_collectives = false,
                            .report_hangs = true};
-  if (options.local_ranks > 0) {
-    run_thread_world(options.local_ranks, world, on_rank);
-  } else {
-    run_mpi_world(world, on_rank);
-  }
+  run_world(options.local_ranks, world, on_rank);
   require(wrong == 0, ExitCode::internal,
           formatted("{} elements were not what the operation should give", wrong));
 }

@@ -376,8 +376,8 @@ class DeviceMeter {
 /// Prints the step time of the configuration as planned from the file and as measured.
 void tell_own_step(World& world, BenchRequest request, const DeviceBench& options,
                    std::ostream& out) {
-  if (world.rank() == 0) begin_part("steps of " + request.config.string());
-  request.set_options.push_back("cluster.device=" + options.file.string());
+  if (world.rank() == 0) begin_part("steps of " + request.config);
+  request.set_options.push_back("cluster.device=" + options.file);
   PlannedStep step;
   try {
     step = measure_planned_step(world, request);
@@ -450,7 +450,7 @@ void measure_on(World& world, const BenchRequest& request, const DeviceBench& gi
   std::string text = write_device(device);
   broadcast_bytes(*everyone, text, 0);
   if (world.local_rank() == 0) write_whole_file(options.file, text);  // one file on every host
-  if (tells) out << "wrote " << options.file.string() << ": use it as cluster.device\n";
+  if (tells) out << "wrote " << options.file << ": use it as cluster.device\n";
   gather_values(*everyone, 0.0);
   tell_own_step(world, request, options, out);
 }
@@ -461,14 +461,8 @@ void bench_device(const BenchRequest& request, const DeviceBench& options, std::
   const double deadline = 300 + 10 * options.seconds;  // ranks wait for rank 0
   const WorldOptions world{
       .deadline_seconds = deadline, .check_collectives = false, .report_hangs = true};
-  const auto on_rank = [&](World& one) { measure_on(one, request, options, out); };
-  if (options.local_ranks > 0) {
-    run_thread_world(options.local_ranks, world, on_rank);
-  } else if (launched_as().size > 1) {
-    run_mpi_world(world, on_rank);
-  } else {
-    on_rank(*self_world());
-  }
+  run_world(options.local_ranks, world,
+            [&](World& one) { measure_on(one, request, options, out); });
 }
 
 }  // namespace trainctl

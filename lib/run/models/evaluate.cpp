@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "base/error.h"
@@ -83,7 +84,8 @@ Evaluated prepare_evaluation(const EvaluateRequest& request, const World& world,
                         : read_model_directory(request.directory, request.set_options);
   Config& config = made.read.config;
   if (made.read.complete && !made.read.diagnostics.has_errors()) {
-    made.weights = by_config ? weights_of(config) : request.directory;
+    made.weights = request.directory;
+    if (by_config) made.weights = weights_of(config);
     set_layout(config, world);
   }
   const DeviceKind device = choose_device(config.parallel, world, everyone);
@@ -204,13 +206,10 @@ void evaluate_on(const EvaluateRequest& request, World& world,
 
 void evaluate(const EvaluateRequest& request,
               const std::function<void(const EvaluateResult&)>& take) {
-  const auto on_rank = [&](World& world) {
+  run_world(request.local_ranks, {}, [&](World& world) {
     set_log_rank(world.rank(), world.size());
     evaluate_on(request, world, take);
-  };
-  if (request.local_ranks > 0) return run_thread_world(request.local_ranks, {}, on_rank);
-  if (launched_as().size > 1) return run_mpi_world({}, on_rank);
-  evaluate_on(request, *self_world(), take);
+  });
 }
 
 }  // namespace trainctl

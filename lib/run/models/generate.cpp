@@ -59,7 +59,7 @@ ParallelConfig placement_of(const ParallelConfig& trained) {
 
 /// Plans the run for one rank, or in its own layout for several; surplus ranks are replicas.
 Run read_run(const GenerateRequest& request, const World& world, Group& everyone) {
-  const std::filesystem::path& directory = request.run_dir;
+  const std::string& directory = request.run_dir;
   ReadResult read = read_model_directory(directory, request.set_options);
   Config& config = read.config;
   const bool asks_layout = std::ranges::any_of(request.set_options, [](const std::string& option) {
@@ -87,7 +87,7 @@ Run read_run(const GenerateRequest& request, const World& world, Group& everyone
                        .device = choose_device(config.parallel, world, everyone)},
                       Purpose::generate);
   require(!read.diagnostics.has_errors(), alone ? ExitCode::bad_data : ExitCode::config,
-          directory.string() +
+          directory +
               (alone ? " holds no model that can be used:\n"
                      : " has no layout for " + std::to_string(world.size()) + " ranks:\n") +
               render_text(read.diagnostics, false));
@@ -163,7 +163,7 @@ Tokenizer tokenizer_of(const GenerateRequest& request, const Run& run) {
   }
   const std::string own = tokenizer_in(request.run_dir);
   require(!own.empty(), ExitCode::usage,
-          request.run_dir.string() +
+          request.run_dir +
               " has no tokenizer that is read here; give one with --tokenizer: byte, "
               "sentencepiece:MODEL or hf:DIR");
   return Tokenizer::open(own);
@@ -268,13 +268,10 @@ void generate_on(const GenerateRequest& request, World& world, std::ostream& out
 }  // namespace
 
 void generate(const GenerateRequest& request, std::ostream& out) {
-  const auto on_rank = [&](World& world) {
+  run_world(request.local_ranks, {}, [&](World& world) {
     set_log_rank(world.rank(), world.size());
     generate_on(request, world, out);
-  };
-  if (request.local_ranks > 0) return run_thread_world(request.local_ranks, {}, on_rank);
-  if (launched_as().size > 1) return run_mpi_world({}, on_rank);
-  generate_on(request, *self_world(), out);
+  });
 }
 
 }  // namespace trainctl
