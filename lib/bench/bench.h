@@ -13,12 +13,12 @@
 namespace trainctl {
 
 struct BenchRequest {
-  std::filesystem::path config;
+  std::string config;
   std::vector<std::string> set_options;
-  int pairs = 7;                      // pairs of a step and a replay of its matrix products
-  bool json = false;                  // one JSON object on one line instead of a table
-  std::filesystem::path json_file{};  // file that also gets the object; none if empty
-  std::string only{};                 // regular expression for the names of cases of bench ops
+  int pairs = 7;            // pairs of a step and a replay of its matrix products
+  bool json = false;        // one JSON object on one line instead of a table
+  std::string json_file{};  // file that also gets the object; none if empty
+  std::string only{};       // regular expression for the names of cases of bench ops
 };
 
 /// On the config's device, alternates training steps on random tokens with replays of the step's
@@ -49,16 +49,15 @@ void bench_ops(const BenchRequest& request, std::ostream& out);
 /// model has no experts.
 void bench_experts(const BenchRequest& request, std::ostream& out);
 
-/// A part of bench_overlap. Bubbles are measured with the gradients, on the same wire.
-enum class OverlapPart : std::uint8_t { all, gradients, layers, keys, experts, passes };
-
 /// On an emulated wire, over threads: how much of the gradient sums the backward pass hides (two
 /// replicas), how much of the collectives in layers tp_comm_overlap hides behind products (two
 /// tensor-parallel ranks), how much of the keys and values a ring hides behind attention (two
 /// context-parallel ranks), how much of the exchange of experts' rows is hidden, how close the
 /// bubble of two stages is to the simulation, and the simulated bubble of more stages at the
 /// measured times. Each ratio is printed next to its limit. `pairs` is the number of rounds.
-void bench_overlap(const BenchRequest& request, OverlapPart part, std::ostream& out);
+/// `part`: only "gradients" (with the bubbles, on the same wire), "layers", "keys", "experts" or
+/// "passes", or "all".
+void bench_overlap(const BenchRequest& request, const std::string& part, std::ostream& out);
 
 struct CommBench {
   DeviceKind device = DeviceKind::cpu;
@@ -82,11 +81,11 @@ void bench_comm(const CommBench& options, std::ostream& out);
 void measure_plan(const BenchRequest& request, int ranks, std::ostream& out);
 
 struct DeviceBench {
-  std::string like;            // `trainctl devices --known`: source of unmeasured figures
-  int local_ranks = 0;         // threads as ranks; if 0, the ranks of mpirun, or one
-  double seconds = 60;         // approximate time of all measurements together
-  std::filesystem::path file;  // file for the figures
-  std::string command;         // the command as typed, recorded as the source of the figures
+  std::string like;     // `trainctl devices --known`: source of unmeasured figures
+  int local_ranks = 0;  // threads as ranks; if 0, the ranks of mpirun, or one
+  double seconds = 60;  // approximate time of all measurements together
+  std::string file;     // file for the figures
+  std::string command;  // the command as typed, recorded as the source of the figures
 };
 
 /// Measures the figures of this machine's device for section cluster (cluster.device): products of

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -383,22 +382,16 @@ void print_saving(const SavingResult& saving, std::ostream& out) {
 
 void print_loading(const std::vector<LoadingSpeed>& loads, std::ostream& out) {
   out << "loading into a layout (row), of a checkpoint of a layout (column)\n            ";
-  std::array<char, 64> text{};
-  for (const LoadingSpeed& speed : loads) {
-    std::snprintf(text.data(), text.size(), "  %20s", speed.layout.c_str());
-    out << text.data();
-  }
+  for (const LoadingSpeed& speed : loads) out << formatted("  {:>20}", speed.layout);
   out << '\n';
   Limit worst;
   for (std::size_t into = 0; into < loads.size(); ++into) {
-    std::snprintf(text.data(), text.size(), "  %-10s", loads[into].layout.c_str());
-    out << text.data();
+    out << formatted("  {:<10}", loads[into].layout);
     for (std::size_t from = 0; from < loads.size(); ++from) {
       const Limit cost = loading_cost(loads, from, into);
       if (from != into && cost.value > worst.value) worst = cost;
-      std::snprintf(text.data(), text.size(), "  %12s x %5.2f",
-                    format_seconds(median(loads[into].seconds[from])).c_str(), cost.value);
-      out << text.data();
+      out << formatted("  {:>12} x {:5.2f}", format_seconds(median(loads[into].seconds[from])),
+                       cost.value);
     }
     out << '\n';
   }

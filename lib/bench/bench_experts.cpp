@@ -5,8 +5,6 @@
 
 #include "base/at.h"
 #include "base/error.h"
-#include "base/parallel_for.h"
-#include "base/scratch.h"
 #include "base/units.h"
 #include "bench/bench_setup.h"
 #include "bench/figures.h"
@@ -16,8 +14,6 @@
 #include "nn/block.h"
 #include "nn/stage.h"
 #include "ops/context.h"
-#include "ops/elementwise.h"
-#include "ops/kernels.h"
 #include "ops/matmul.h"
 #include "plan/model/activations.h"
 #include "plan/plan.h"
@@ -80,19 +76,6 @@ std::vector<SlabRow> parameter_rows(const ModelShape& model, DType compute) {
   return rows;
 }
 
-void fill(const OpContext& ops, const Tensor& tensor, std::uint64_t number, float deviation) {
-  const std::int64_t count = tensor.numel();
-  if (tensor.dtype == DType::f32) {
-    normal_fill(ops,
-                {.x = tensor.view({count}), .seed = 1, .stream = number, .deviation = deviation});
-    return ops.stream->synchronize();
-  }
-  const Slab wide(tensor.device, {{"wide", {count}, DType::f32}});
-  fill(ops, wide.at("wide"), number, deviation);
-  cast(ops, {.x = wide.at("wide"), .y = tensor.view({count})});
-  ops.stream->synchronize();
-}
-
 constexpr float weight_deviation = 0.02F;
 
 class OneLayer {
@@ -151,10 +134,10 @@ class OneLayer {
     std::uint64_t number = 0;
     for (const ParamSpec& row : make_parameters(model_, Mesh{})) {
       if (!row.name.starts_with(name_of_layer) || row.init != "normal") continue;
-      fill(ops_, parameters_.at(row.name), number++, weight_deviation);
+      fill_normal(ops_, parameters_.at(row.name), number++, weight_deviation);
     }
-    fill(ops_, saved_.x, number++, 1);
-    fill(ops_, gradients_.dy, number++, 1);
+    fill_normal(ops_, saved_.x, number++, 1);
+    fill_normal(ops_, gradients_.dy, number++, 1);
   }
 
   ModelShape model_;
@@ -198,8 +181,8 @@ class DenseProducts {
                                                      {"weight", {to, from}, compute_},
                                                      {"gradient", {to, from}, DType::f32}});
     const Slab& slab = slabs_.back();
-    fill(ops_, slab.at("x"), 2 * slabs_.size(), 1);
-    fill(ops_, slab.at("weight"), 2 * slabs_.size() + 1, weight_deviation);
+    fill_normal(ops_, slab.at("x"), 2 * slabs_.size(), 1);
+    fill_normal(ops_, slab.at("weight"), 2 * slabs_.size() + 1, weight_deviation);
   }
 
   const OpContext& ops_;
@@ -236,20 +219,6 @@ ExpertLayerSpeed measure_expert_layer(const Plan& plan, const OpContext& ops, in
 
 constexpr double max_over_dense = 1.3;  // limit of the ratio to the dense MLP, on a CPU
 
-ExpertLayerSpeed measure(const Plan& plan, int rounds) {
-  set_thread_count(plan.threads_per_rank);
-  Stream stream(plan.device, "compute", Stream::Mode::run_inline);
-  const Slab memory(plan.device,
-                    {{"scratch", {scratch_bytes(plan.device, plan.threads_per_rank)}, DType::u8}});
-  const Tensor scratch = memory.at("scratch");
-  return measure_expert_layer(plan,
-                              {.kernels = &kernels_for(plan.device),
-                               .stream = &stream,
-                               .scratch = static_cast<std::byte*>(scratch.data),
-                               .scratch_bytes = scratch.bytes()},
-                              rounds);
-}
-
 void print_table(const ExpertLayerSpeed& speed, const Plan& plan, const std::string& where,
                  std::ostream& out) {
   const Spread ratio = spread_of(speed.ratios());
@@ -270,8 +239,9 @@ void bench_experts(const BenchRequest& request, std::ostream& out) {
   const Plan& plan = setup.plan;
   require(plan.model.experts > 1, ExitCode::config,
           "this model has no experts: moe.num_experts is 1");
-  const std::string where = open_bench_device(plan);
-  const ExpertLayerSpeed speed = measure(plan, request.pairs);
+  const BenchContext context(plan);
+  const std::string& where = context.where();
+  const ExpertLayerSpeed speed = measure_expert_layer(plan, context.ops(), request.pairs);
   const nlohmann::ordered_json document{{"step_seconds", median(speed.step)},
                                         {"products_seconds", median(speed.products)},
                                         {"dense_products_seconds", median(speed.dense)},

@@ -25,7 +25,7 @@ constexpr std::int64_t wanted_buckets = 16;  // number of buckets if no size is 
 
 /// A measurement of layers: steps that wait for collectives, and steps that overlap them.
 struct LayerPart {
-  OverlapPart part;
+  std::string_view part;  // as bench_overlap() names it
   const char* what;
   const char* ranks;
   const char* transfer;  // the wire time of one transfer, as text
@@ -36,18 +36,16 @@ struct LayerPart {
 };
 
 constexpr std::array layer_parts{
-    LayerPart{OverlapPart::layers, "collectives in layers", "2 tensor-parallel ranks",
+    LayerPart{"layers", "collectives in layers", "2 tensor-parallel ranks",
               "each takes as long as the smallest product", "tp_comm_overlap", 0.35,
               "tensor_overlap", tensor_overlap},
-    LayerPart{OverlapPart::keys, "keys and values in forward passes", "2 context-parallel ranks",
+    LayerPart{"keys", "keys and values in forward passes", "2 context-parallel ranks",
               "they take as long as attention to them", "p2p, a ring", 0.2, "context_overlap",
               context_overlap},
-    LayerPart{OverlapPart::experts, "rows of experts, 1 micro-batch",
-              "2 ranks with half of them each",
+    LayerPart{"experts", "rows of experts, 1 micro-batch", "2 ranks with half of them each",
               "they go one way in half of the time of their products", "comp_comm_parallel", 0.6,
               "expert_overlap", expert_overlap},
-    LayerPart{OverlapPart::passes, "rows of experts, 4 micro-batches",
-              "2 ranks with half of them each",
+    LayerPart{"passes", "rows of experts, 4 micro-batches", "2 ranks with half of them each",
               "they go one way in half of the time of their products",
               "overlap_expert_parallel_comm", 0.45, "pass_overlap", pass_overlap}};
 
@@ -120,16 +118,16 @@ GradientFindings measure_gradients(const Config& config, int rounds) {
 }
 
 /// Whether to measure the part: on request, or by default where the model has such transfers.
-bool applies(const LayerPart& layers, OverlapPart asked, const Config& config) {
-  if (asked != OverlapPart::all) return asked == layers.part;
+bool applies(const LayerPart& layers, std::string_view asked, const Config& config) {
+  if (asked != "all") return asked == layers.part;
   return layers.input == tensor_overlap || layers.input == context_overlap ||
          config.moe.num_experts > 1;
 }
 
-Findings measure(const Config& given, OverlapPart asked, int rounds) {
+Findings measure(const Config& given, std::string_view asked, int rounds) {
   const Config config = with_buckets(given);
   Findings found;
-  if (asked == OverlapPart::all || asked == OverlapPart::gradients) {
+  if (asked == "all" || asked == "gradients") {
     found.gradients = measure_gradients(config, rounds);
   }
   for (const LayerPart& part : layer_parts) {
@@ -248,7 +246,7 @@ nlohmann::ordered_json document(const Findings& found) {
 
 }  // namespace
 
-void bench_overlap(const BenchRequest& request, OverlapPart part, std::ostream& out) {
+void bench_overlap(const BenchRequest& request, const std::string& part, std::ostream& out) {
   ReadResult read = read_config(request.config, request.set_options);
   read.diagnostics.sort();
   require(!read.diagnostics.has_errors(), ExitCode::config, render_text(read.diagnostics, false));

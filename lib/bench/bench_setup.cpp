@@ -15,6 +15,7 @@
 #include "config/read/read.h"
 #include "device/cuda_device.h"
 #include "ops/cuda_libraries.h"
+#include "ops/elementwise.h"
 #include "ops/kernels.h"
 #include "plan/cost/step_time.h"
 #include "plan/rules/resolve.h"
@@ -23,7 +24,7 @@
 #include "run/prepare.h"
 #include "run/products/timed_products.h"
 #include "run/records/step_records.h"
-#include "run/search/one_answer.h"
+#include "run/search/layout_choice.h"
 
 namespace trainctl {
 
@@ -139,7 +140,7 @@ void tell(const BenchRequest& request, const nlohmann::ordered_json& document, s
     std::ofstream file(request.json_file);
     file << text;
     file.close();
-    require(file.good(), ExitCode::io, "cannot write " + request.json_file.string());
+    require(file.good(), ExitCode::io, "cannot write " + request.json_file);
   }
   if (request.json) {
     out << text;
@@ -169,6 +170,19 @@ void take_first_step(Engine& engine, const BenchSetup& setup, World& world,
   products.note();
   engine.train_step(batches);
   products.time(engine.ops(), {}, {});
+}
+
+void fill_normal(const OpContext& ops, const Tensor& tensor, std::uint64_t stream,
+                 float deviation) {
+  const Tensor flat = tensor.view({tensor.numel()});
+  Slab wide;
+  if (tensor.dtype != DType::f32) {
+    wide = Slab(tensor.device, {{"wide", {tensor.numel()}, DType::f32}});
+  }
+  const Tensor drawn = tensor.dtype == DType::f32 ? flat : wide.at("wide");
+  normal_fill(ops, {.x = drawn, .seed = 1, .stream = stream, .deviation = deviation});
+  if (tensor.dtype != DType::f32) cast(ops, {.x = drawn, .y = flat});
+  ops.stream->synchronize();
 }
 
 std::vector<Batch> random_batches(const Plan& plan) {

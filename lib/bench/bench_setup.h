@@ -67,6 +67,10 @@ std::unique_ptr<Engine> bench_engine(const BenchSetup& setup, World& world, Trac
 void take_first_step(Engine& engine, const BenchSetup& setup, World& world,
                      const std::vector<Batch>& batches);
 
+/// Fills a tensor with normal random values, others for each `stream`, and waits until it is done.
+void fill_normal(const OpContext& ops, const Tensor& tensor, std::uint64_t stream,
+                 float deviation = 1);
+
 /// One step's micro-batches of random tokens, each with weight 1.
 std::vector<Batch> random_batches(const Plan& plan);
 

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <iomanip>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -114,12 +112,10 @@ double tokens_per_second(const ByOperation& measured, const Plan& plan) {
   return static_cast<double>(plan.tokens_per_step()) / measured.step();
 }
 
-void print_line(const std::string& name, std::int64_t calls, double seconds, double share,
+void print_line(std::string_view name, std::int64_t calls, double seconds, double share,
                 const std::string& rest, std::ostream& out) {
-  std::array<char, 128> line{};
-  std::snprintf(line.data(), line.size(), "%-26s %7lld %11.4f %7.1f %%", name.c_str(),
-                static_cast<long long>(calls), seconds * 1e3, 100 * share);
-  out << line.data() << rest << '\n';
+  out << formatted("{:<26} {:7} {:11.4f} {:7.1f} %{}\n", name, calls, seconds * 1e3, 100 * share,
+                   rest);
 }
 
 void print_table(const ByOperation& measured, const Plan& plan, const std::string& where,
@@ -134,20 +130,19 @@ void print_table(const ByOperation& measured, const Plan& plan, const std::strin
          "   limit\n";
   for (const Figure& one : measured.figures) {
     const double seconds = std::max(one.row.seconds, 1e-12);
-    std::array<char, 96> rest{};
-    std::snprintf(rest.data(), rest.size(), " %8.0f %% %10.1f %10.3f   %s",
-                  100 * one.limit / seconds, one.row.cost.bytes / seconds * 1e-9,
-                  one.row.cost.flops / seconds * 1e-12, one.by_products ? "products" : "copy");
-    print_line(std::string(one.row.name), one.row.calls, seconds, seconds / step, rest.data(), out);
+    print_line(one.row.name, one.row.calls, seconds, seconds / step,
+               formatted(" {:8.0f} % {:10.1f} {:10.3f}   {}", 100 * one.limit / seconds,
+                         one.row.cost.bytes / seconds * 1e-9, one.row.cost.flops / seconds * 1e-12,
+                         one.by_products ? "products" : "copy"),
+               out);
   }
   const double left = step - measured.sum();
   print_line("between them", 0, left, left / step, "", out);
   const double host = median(measured.timed) - median(measured.spans);
   out << "\n"
-      << measured.calls(OpKind::kernel) << " operations, " << measured.calls(OpKind::copy)
-      << " copies, " << measured.calls(OpKind::memset)
-      << " memsets; the host sees the end of a step " << format_seconds(std::max(0.0, host))
-      << " after what is timed\n";
+      << measured.calls("kernel") << " operations, " << measured.calls("copy") << " copies, "
+      << measured.calls("memset") << " memsets; the host sees the end of a step "
+      << format_seconds(std::max(0.0, host)) << " after what is timed\n";
 }
 
 nlohmann::ordered_json document(const ByOperation& measured, const Plan& plan,
@@ -155,7 +150,7 @@ nlohmann::ordered_json document(const ByOperation& measured, const Plan& plan,
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Figure& one : measured.figures) {
     rows.push_back({{"op", one.row.name},
-                    {"kind", name_of(one.row.kind)},
+                    {"kind", word_of(one.row.kind)},
                     {"calls", one.row.calls},
                     {"seconds", one.row.seconds},
                     {"bytes", one.row.cost.bytes},
@@ -172,9 +167,9 @@ nlohmann::ordered_json document(const ByOperation& measured, const Plan& plan,
           {"timed_span_seconds", median(measured.spans)},
           {"copy_bytes_per_second", measured.copies},
           {"product_flops_per_second", measured.products},
-          {"operations", measured.calls(OpKind::kernel)},
-          {"copies", measured.calls(OpKind::copy)},
-          {"memsets", measured.calls(OpKind::memset)},
+          {"operations", measured.calls("kernel")},
+          {"copies", measured.calls("copy")},
+          {"memsets", measured.calls("memset")},
           {"between_seconds", measured.step() - measured.sum()},
           {"rows", rows}};
 }
@@ -311,9 +306,7 @@ std::string describe(const std::vector<MatmulShape>& shapes) {
   const MatmulShape& s = shapes.front();
   const bool alike = std::ranges::all_of(shapes, [&](const MatmulShape& one) { return one == s; });
   if (!alike) {
-    std::string text;
-    for (const MatmulShape& one : shapes) text += (text.empty() ? "" : ", ") + describe({one});
-    return text;
+    return joined(shapes, ", ", [](const MatmulShape& one) { return describe({one}); });
   }
   return formatted("{}{} x {} x {}{}{}{}",
                    shapes.size() > 1 ? std::to_string(shapes.size()) + " of " : "", s.m, s.n, s.k,
@@ -336,10 +329,8 @@ void print_table(const Measured& measured, const Plan& plan, const std::string& 
       << "count   GFLOP/s   of best   m x n x k\n";
   for (const Product& product : measured.products) {
     const double rate = product.flops() / median(product.seconds);
-    std::array<char, 96> line{};
-    std::snprintf(line.data(), line.size(), "%5lld  %8.1f   %5.0f %%   ",
-                  static_cast<long long>(product.count), rate * 1e-9, 100 * rate / best);
-    out << line.data() << describe(product.shapes) << '\n';
+    out << formatted("{:5}  {:8.1f}   {:5.0f} %   {}\n", product.count, rate * 1e-9,
+                     100 * rate / best, describe(product.shapes));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/at.h"
+#include "config/schema/words.h"
 #include "device/cuda_device.h"
 #include "device/stream.h"
 #include "ops/kernel_entries.h"
@@ -200,7 +201,7 @@ struct Looked<std::integral_constant<Kernel<Args> Kernels::*, entry>> {
     if (times == nullptr || !times->looks()) return kernel(context, args);
     void* const native = context.stream->native();
     const std::size_t call =
-        times->enter(name_of_call(args, name), OpKind::kernel, cost_of(args), native);
+        times->enter(name_of_call(args, name), "kernel", cost_of(args), native);
     kernel(context, args);
     const bool whole = times->leave(call, native);
     if constexpr (makes_products<Args>) {
@@ -227,8 +228,8 @@ void look_at(void* queue, OpKind kind, std::int64_t bytes, const Work& work) {
   OpTimes* times = OpTimes::of_thread();
   if (times == nullptr || !times->looks()) return work(own);
   void* const native = own.native(queue);
-  const double moved = static_cast<double>(bytes) * (kind == OpKind::copy ? 2 : 1);
-  const std::size_t call = times->enter(name_of(kind), kind, {.bytes = moved}, native);
+  const double moved = static_cast<double>(bytes) * (kind == "copy" ? 2 : 1);
+  const std::size_t call = times->enter(word_of(kind), kind, {.bytes = moved}, native);
   work(own);
   times->leave(call, native);
 }
@@ -238,26 +239,17 @@ const StreamApi& looked_streams() {
   static StreamApi table;
   table = own_stream_api(device);
   table.copy = [](void* queue, void* to, const void* from, std::int64_t bytes) {
-    look_at<device>(queue, OpKind::copy, bytes,
+    look_at<device>(queue, "copy", bytes,
                     [=](const StreamApi& own) { own.copy(queue, to, from, bytes); });
   };
   table.zero = [](void* queue, void* to, std::int64_t bytes) {
-    look_at<device>(queue, OpKind::memset, bytes,
+    look_at<device>(queue, "memset", bytes,
                     [=](const StreamApi& own) { own.zero(queue, to, bytes); });
   };
   return table;
 }
 
 }  // namespace
-
-const char* name_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::kernel: return "kernel";
-    case OpKind::copy: return "copy";
-    case OpKind::memset: return "memset";
-  }
-  return "";
-}
 
 OpTimes* OpTimes::of_thread() { return times_of_thread; }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "config/schema/choices.h"
 #include "device/stream.h"
 #include "ops/kernels.h"
 
@@ -33,13 +34,12 @@ double attention_product_flops(const AttentionShape& shape);
 // makes: tables that observe each call replace those of kernels and of stream functions.
 
 /// The kinds of calls in a step that are timed.
-enum class OpKind : std::uint8_t { kernel, copy, memset };
-const char* name_of(OpKind kind);
+using OpKind = OneOf<"kernel|copy|memset">;
 
 /// All calls of one operation in one step.
 struct OpRow {
   std::string_view name;
-  OpKind kind = OpKind::kernel;
+  OpKind kind{};
   std::int64_t calls = 0;
   double seconds = 0;
   OpCost cost;

@@ -1,7 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <cstdio>
-#include <cstring>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <ostream>
@@ -13,7 +10,6 @@
 #include "bench/ops/op_bench.h"
 #include "device/slab.h"
 #include "formats/print/text.h"
-#include "ops/elementwise.h"
 
 namespace trainctl {
 
@@ -52,17 +48,7 @@ Tensor OpBench::values(const std::string& name, const Shape& shape, DType dtype)
   const bool is_new = !slabs_.contains(name);
   const Tensor tensor = zeros(name, shape, dtype);
   if (!is_new) return tensor;
-  const std::int64_t count = tensor.numel();
-  const auto number = static_cast<std::uint64_t>(slabs_.size());
-  if (dtype == DType::f32) {
-    normal_fill(ops_, {.x = tensor.view({count}), .seed = 1, .stream = number});
-    ops_.stream->synchronize();
-    return tensor;
-  }
-  const Slab wide(tensor.device, {{"wide", {count}, DType::f32}});
-  normal_fill(ops_, {.x = wide.at("wide"), .seed = 1, .stream = number});
-  cast(ops_, {.x = wide.at("wide"), .y = tensor.view({count})});
-  ops_.stream->synchronize();
+  fill_normal(ops_, tensor, static_cast<std::uint64_t>(slabs_.size()));
   return tensor;
 }
 
@@ -131,9 +117,8 @@ std::vector<OpCase> chosen(const std::vector<OpCase>& cases, const std::string& 
   } catch (const std::regex_error&) {
     throw Error(ExitCode::usage, "--only needs a regular expression, not " + only);
   }
-  std::string known;
-  for (const OpCase& op : cases) known += (known.empty() ? "" : ", ") + op.name;
-  require(!some.empty(), ExitCode::usage, "--only " + only + " matches none of: " + known);
+  require(!some.empty(), ExitCode::usage,
+          "--only " + only + " matches none of: " + joined(cases, ", ", &OpCase::name));
   return some;
 }
 
@@ -141,17 +126,14 @@ void print_table(const std::vector<Timing>& timings, const std::string& where,
                  const MachineLimits& limits, std::ostream& out) {
   out << "on " << where << ": copies " << printed("%.1f", limits.copies() * 1e-9)
       << " GB/s, square products " << printed("%.3f", limits.products() * 1e-12) << " TFLOP/s\n";
-  std::array<char, 160> line{};
-  std::snprintf(line.data(), line.size(), "%-38s %10s %9s %9s %9s   %s\n", "op", "ms", "GB/s",
-                "TFLOP/s", "ceiling", "bound by");
-  out << line.data();
+  out << formatted("{:<38} {:>10} {:>9} {:>9} {:>9}   {}\n", "op", "ms", "GB/s", "TFLOP/s",
+                   "ceiling", "bound by");
   for (const Timing& timing : timings) {
     const OpCase& op = *timing.op;
-    std::snprintf(line.data(), line.size(), "%-38s %10.4f %9.1f %9.3f %7.0f %%   %s\n",
-                  op.name.c_str(), timing.seconds * 1e3, op.bytes / timing.seconds * 1e-9,
-                  op.flops / timing.seconds * 1e-12, 100 * timing.share(),
-                  timing.by_matrix() ? "matrix rate" : "memory");
-    out << line.data();
+    out << formatted("{:<38} {:10.4f} {:9.1f} {:9.3f} {:7.0f} %   {}\n", op.name,
+                     timing.seconds * 1e3, op.bytes / timing.seconds * 1e-9,
+                     op.flops / timing.seconds * 1e-12, 100 * timing.share(),
+                     timing.by_matrix() ? "matrix rate" : "memory");
   }
 }
 

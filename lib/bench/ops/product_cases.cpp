@@ -56,11 +56,7 @@ void add_attention_cases(OpBench& bench) {
   const AttentionForm& form = bench.sizes().attention;
   const AttentionShape shape = causal_shape(bench.sizes().sequences, model.seq_length, form.heads,
                                             form.kv_heads, form.head_dim);
-  // Pairs of a query and a key that it sees.
-  const double pairs = static_cast<double>(shape.sequences * shape.heads) *
-                       static_cast<double>(model.seq_length) *
-                       static_cast<double>(model.seq_length + 1) / 2;
-  const double product = 2 * pairs * static_cast<double>(shape.head_dim);
+  const double product = attention_product_flops(shape);
   const AttentionArgs args = attention_args(bench, shape, "");
   const double bytes = bytes_of({args.q, args.k, args.v, args.out});
   bench.add("attention_forward", "", bytes, 2 * product, [=] { attention_forward(*ops, args); });
