@@ -57,6 +57,14 @@ class JsonText {
     key(name).value(held);
   }
 
+  /// Writes an object of members on one line, given as names and values by turns.
+  template <class... Parts>
+  void row(const Parts&... parts) {
+    open_object(Form::one_line);
+    members(parts...);
+    close();
+  }
+
   /// Writes an array of items that are already JSON, one per line.
   void json_member(std::string_view name, const std::vector<std::string>& items) {
     key(name).open_array();
@@ -70,6 +78,12 @@ class JsonText {
   std::string take() { return std::move(text_) + "\n"; }
 
  private:
+  void members() {}
+  template <class Value, class... More>
+  void members(std::string_view name, const Value& held, const More&... more) {
+    member(name, held);
+    members(more...);
+  }
   struct Level {
     char closing = '}';
     Form form = Form::lines;

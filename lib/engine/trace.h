@@ -106,7 +106,7 @@ class Trace {
 struct TraceSource {
   const Trace& trace;
   const Plan& plan;
-  const World& world;
+  World& world;
   Group& everyone;
   double deadline_seconds = 300;
 };

@@ -110,6 +110,16 @@ CpuLevel agree_on_cpu_level(Group& world) {
   return lowest;
 }
 
+void require_one_plan(const Plan& plan, Group& everyone) {
+  const auto hashes = gather_values(everyone, plan.hash);
+  for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
+    require(hashes[rank] == hashes[0], ExitCode::peer,
+            formatted("rank {} made another plan than rank 0 ({} != {}): the config files or the "
+                      "binaries differ between the ranks",
+                      rank, hashes[rank], hashes[0]));
+  }
+}
+
 std::int64_t agree_on_cores(const World& world, Group& everyone) {
   const OwnCores own{world.host(), core_quota().value_or(0), allowed_processors()};
   std::int64_t fewest = fewest_cores(gather(everyone, own));

@@ -19,6 +19,9 @@ namespace trainctl {
 /// call it before the first operation. Throws Error{unavailable} if this machine lacks that level.
 CpuLevel agree_on_cpu_level(Group& world);
 
+/// Throws Error{peer}, naming a rank, unless all ranks have made the same plan. Collective.
+void require_one_plan(const Plan& plan, Group& everyone);
+
 /// Cores that the ranks of one host can use together, at most the share of time of their cgroup;
 /// the smallest such number among the hosts. Collective.
 std::int64_t agree_on_cores(const World& world, Group& everyone);

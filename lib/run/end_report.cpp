@@ -129,9 +129,7 @@ std::string rows_json(const TraceSource& source, std::int64_t step, double zero)
   }
   json.close();
   json.close();
-  std::string text = json.take();
-  text.pop_back();  // removes the newline
-  return text;
+  return json.text();
 }
 
 /// On rank 0 the JSON of {"step", "ranks": [{"rank", "rows": [[name, start, length, waited],
@@ -158,17 +156,15 @@ std::string timeline_json(const TraceSource& source, std::int64_t step, std::int
   }
   json.close();
   json.close();
-  std::string text = json.take();
-  text.pop_back();
-  return text;
+  return json.text();
 }
 
 struct EndReport {
   const Plan& plan;
   const Config& config;
   World& world;
-  Group& everyone;  // all ranks of the world in order
-  const MemoryEstimate& taken;
+  Group& everyone;              // all ranks of the world in order
+  const MemoryEstimate& taken;  // memory that this rank allocated
   const MeasuredStep& step;
   const MeasuredLedgers& ledgers;
   const std::string& timeline;  // timeline_json
@@ -214,10 +210,8 @@ std::string rank_json(const EndReport& report, const std::vector<TrafficRow>& ro
   json.member("rank", rank);
   json.key("memory").open_object();
   for (const Category& category : categories) {
-    json.key(category.name).open_object();
-    json.member("planned", planned.*category.bytes);
-    json.member("measured", report.taken.*category.bytes);
-    json.close();
+    json.key(category.name)
+        .row("planned", planned.*category.bytes, "measured", report.taken.*category.bytes);
   }
   json.close();
   json.key("communication").open_array();
@@ -225,21 +219,13 @@ std::string rank_json(const EndReport& report, const std::vector<TrafficRow>& ro
     json.open_object();
     json.member("operation", name_of(row.operation));
     json.member("group", row.group);
-    json.key("planned").open_object();
-    json.member("count", row.planned.count);
-    json.member("bytes", row.planned.bytes);
-    json.close();
-    json.key("measured").open_object();
-    json.member("count", row.measured.count);
-    json.member("bytes", row.measured.bytes);
-    json.close();
+    json.key("planned").row("count", row.planned.count, "bytes", row.planned.bytes);
+    json.key("measured").row("count", row.measured.count, "bytes", row.measured.bytes);
     json.close();
   }
   json.close();
   json.close();
-  std::string text = json.take();
-  text.pop_back();  // removes the newline
-  return text;
+  return json.text();
 }
 
 /// Number in the run of the step that the ledgers describe.
@@ -273,10 +259,7 @@ std::string document(const EndReport& report, const std::vector<Ledger>& planned
   JsonText json;
   json.open_object();
   const auto pair = [&](const char* name, double left, double right) {
-    json.key(name).open_object(JsonText::Form::one_line);
-    json.member("planned", left);
-    json.member("measured", right);
-    json.close();
+    json.key(name).row("planned", left, "measured", right);
   };
   json.member("step", step.step);
   json.member("cpu_level", name_of(cpu_level()));
@@ -284,29 +267,18 @@ std::string document(const EndReport& report, const std::vector<Ledger>& planned
   pair("exposed_seconds", report.time.exposed, step.exposed_seconds);
   pair("optimizer_seconds", report.time.optimizer, step.optimizer_seconds);
   pair("bubble_fraction", report.plan.bubble_fraction, step.bubble_fraction);
-  json.key("cluster").open_object(JsonText::Form::one_line);
-  json.member("matmul_flops", report.rates.matmul_flops);
-  json.member("memory_bandwidth", report.rates.memory_bandwidth);
-  json.member("latency", report.rates.latency);
-  json.member("bandwidth", report.rates.bandwidth);
-  json.close();
-  if (report.time.on_device) {
-    json.key("prices").open_object(JsonText::Form::one_line);
-    json.member("device", report.time.on_device->device);
-    json.member("software", report.time.on_device->software);
-    json.member("trust", report.time.on_device->trust);
-    json.member("expected_error", report.time.on_device->expected_error);
-    json.close();
+  const Rates& rates = report.rates;
+  json.key("cluster").row("matmul_flops", rates.matmul_flops, "memory_bandwidth",
+                          rates.memory_bandwidth, "latency", rates.latency, "bandwidth",
+                          rates.bandwidth);
+  if (const auto& on = report.time.on_device) {
+    json.key("prices").row("device", on->device, "software", on->software, "trust", on->trust,
+                           "expected_error", on->expected_error);
   }
-  json.key("mfu_peak").open_object(JsonText::Form::one_line);
-  json.member("flops", report.peak->flops());
-  json.member("source", report.peak->source());
-  json.close();
+  json.key("mfu_peak").row("flops", report.peak->flops(), "source", report.peak->source());
   add_ledgers(report, planned, json);
   json.key("timeline").json(report.timeline);
-  json.key("ranks").open_array();
-  for (const std::string& rank : ranks) json.json(rank);
-  json.close();
+  json.json_member("ranks", ranks);
   json.close();
   return json.take();
 }
@@ -438,36 +410,35 @@ bool try_to_report(const Body& body) {
   return false;
 }
 
-std::string measure_step(const EndMeasures& measures) {
-  const TraceSource& source = measures.source;
+std::string measure_step(const TraceSource& source, const Config& config, Engine& engine,
+                         const ProductPeak* peak, double matmul_flops) {
   MeasuredStep step = measure_last_step(source);
-  step.step = measures.step;  // the trace counts only steps of this session
+  step.step = engine.train_state().step;  // the trace counts only steps of this session
   const MeasuredLedgers ledgers = measure_ledgers(source);
   const std::string timeline = timeline_json(source, ledgers.step, step.step - ledgers.behind);
-  const LogConfig& log = measures.config.log;
+  const LogConfig& log = config.log;
   if (!log.trace.empty()) {
     const bool traced = try_to_report([&] { write_trace(log.trace, source, log.trace_steps); });
     if (source.world.rank() == 0 && traced) log_info("trace: " + log.trace);
   }
-  const std::optional<Rates> rates =
-      measures.given ? measures.given
-                     : measure_rates(source.everyone, measures.devices, measures.matmul_flops);
+  std::optional<Rates> rates = given_rates(config.cluster);
+  if (!rates) rates = measure_rates(source.everyone, engine.devices(), matmul_flops);
   if (!rates) return "";
   const Plan& plan = source.plan;
-  const auto machine = machine_of(measures.config.cluster, plan.mesh.world_size());
-  const Config& config = measures.config;
+  const auto machine = machine_of(config.cluster, plan.mesh.world_size());
   const TimeEstimate time =
       machine ? estimate_time(plan, *machine, config.checkpoint, config.cluster, config.train.steps)
               : estimate_time(plan, *rates);
-  return tell_measured({plan, measures.config, measures.world, source.everyone, measures.taken,
-                        step, ledgers, timeline, measures.peak, *rates, time, machine});
+  return tell_measured({plan, config, source.world, source.everyone, engine.memory(), step, ledgers,
+                        timeline, peak, *rates, time, machine});
 }
 
 }  // namespace
 
-std::string measure_end(const EndMeasures& measures) {
+std::string measure_end(const TraceSource& source, const Config& config, Engine& engine,
+                        const ProductPeak* peak, double matmul_flops) {
   std::string text;
-  try_to_report([&] { text = measure_step(measures); });
+  try_to_report([&] { text = measure_step(source, config, engine, peak, matmul_flops); });
   return text;
 }
 
@@ -482,16 +453,6 @@ void write_reports(const std::filesystem::path& directory, const std::string& me
 void draw_report(const std::filesystem::path& directory, const Fence& fence) {
   write_whole_file(directory / "report.html",
                    report_page({read_run_files(directory)}, seconds_since_1970()), fence);
-}
-
-void tell_result(const SessionResult& result) {
-  std::string text = "trained " + grouped_count(result.steps, "step") + " in " +
-                     format_seconds(result.seconds) + ": loss " + printed("%.4f", result.last.loss);
-  if (result.last.val_loss) text += ", validation loss " + printed("%.4f", *result.last.val_loss);
-  log_info(text);
-  const std::string directory = result.directory.string();
-  if (result.reported) log_info("report: " + (result.directory / "report.html").string());
-  if (result.saved) log_info("next: trainctl generate --run " + shell_word(directory));
 }
 
 }  // namespace trainctl

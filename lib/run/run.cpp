@@ -39,7 +39,7 @@
 #include "run/progress.h"
 #include "run/rates.h"
 #include "run/records/step_records.h"
-#include "run/search/one_answer.h"
+#include "run/search/layout_choice.h"
 #include "run/steps.h"
 #include "run/views/event_file.h"
 #include "weights/export.h"
@@ -196,17 +196,12 @@ class Training {
     const bool noted = !records_ || try_to_write([&] { records_->sync(); });
     const bool written = noted && saver_.failures() == 0;
     // All ranks measure before the weights are written, so that none waits for that.
-    const std::string measured = last_.step == 0 ? "" : measure(given, flops);
+    const std::string measured = last_.step == 0 ? "" : measure(flops);
     if (all && config_.output.save_weights) export_weights();
     write_the_reports(measured);
     if (first() && peak > 0) tell_memory(peak);
     if (first() && all && last_.step > 0) {
-      tell_result({.last = last_,
-                   .steps = last_.step - before,
-                   .seconds = seconds.count(),
-                   .directory = directory_,
-                   .reported = written,
-                   .saved = config_.output.save_weights || config_.checkpoint.at_end});
+      tell_result(last_.step - before, seconds.count(), written);
     }
     if (first() && !all) {
       log_info(stopped_at() + " of " + std::to_string(config_.train.steps) +
@@ -442,23 +437,28 @@ class Training {
                       [&] { write_reports(directory_, measured, fence()); });
   }
 
+  /// The last lines of a run: the loss after `steps` steps of this session, the report if there is
+  /// one, and the command that uses the weights if they were saved.
+  void tell_result(std::int64_t steps, double seconds, bool reported) const {
+    std::string text = "trained " + grouped_count(steps, "step") + " in " +
+                       format_seconds(seconds) + ": loss " + printed("%.4f", last_.loss);
+    if (last_.val_loss) text += ", validation loss " + printed("%.4f", *last_.val_loss);
+    log_info(text);
+    if (reported) log_info("report: " + (directory_ / "report.html").string());
+    if (!config_.output.save_weights && !config_.checkpoint.at_end) return;
+    log_info("next: trainctl generate --run " + shell_word(directory_.string()));
+  }
+
   /// The text of measured.json on rank 0. Collective.
-  std::string measure(const std::optional<Rates>& given, double matmul_flops) {
+  std::string measure(double matmul_flops) {
     const Plan& plan = engine_.plan();  // plan of the last step, which is measured
     const TraceSource source{.trace = trace_,
                              .plan = plan,
                              .world = world_,
                              .everyone = everyone_,
                              .deadline_seconds = config_.parallel.deadline_seconds};
-    return measure_end({.source = source,
-                        .world = world_,
-                        .config = config_,
-                        .taken = engine_.memory(),
-                        .devices = engine_.devices(),
-                        .step = engine_.train_state().step,
-                        .peak = records_ ? &records_->peak() : nullptr,
-                        .given = given,
-                        .matmul_flops = matmul_flops});
+    return measure_end(source, config_, engine_, records_ ? &records_->peak() : nullptr,
+                       matmul_flops);
   }
 
   template <class Body>
@@ -563,13 +563,7 @@ bool agree_on_plan(Prepared& prepared, Group& world, bool color) {
   const bool speak = none_valid ? world.rank() == 0 : !prepared.valid;
   if (speak) show(prepared.read.diagnostics, color);
   if (!all_valid) return false;
-  const auto hashes = gather_values(world, prepared.plan.hash);
-  for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
-    require(hashes[rank] == hashes[0], ExitCode::peer,
-            "rank " + std::to_string(rank) + " made another plan than rank 0 (" +
-                std::to_string(hashes[rank]) + " != " + std::to_string(hashes[0]) +
-                "): the config files or the binaries differ between the ranks");
-  }
+  require_one_plan(prepared.plan, world);
   return true;
 }
 
@@ -785,13 +779,7 @@ int run_training(const TrainRequest& request) {
         request.local_ranks > 0 ? run_rank_of_threads(request, world) : run_rank(request, world);
     if (world.rank() == 0 || request.local_ranks == 0) code = mine;
   };
-  if (request.local_ranks > 0) {
-    run_thread_world(request.local_ranks, options, on_rank);
-  } else if (launched_as().size > 1) {
-    run_mpi_world(options, on_rank);
-  } else {
-    on_rank(*self_world());
-  }
+  run_world(request.local_ranks, options, on_rank);
   return code;
 }
 

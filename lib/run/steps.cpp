@@ -1,9 +1,8 @@
 #include "run/steps.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
+#include "base/units.h"
 #include "checkpoint/load.h"
 #include "plan/rules/resolve.h"
 
@@ -36,12 +35,6 @@ BatchRule evaluation_rule(const Corpus& corpus, const Plan& plan) {
 }
 
 namespace {
-
-std::string format_ratio(double ratio) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.4g", ratio);
-  return text.data();
-}
 
 /// The steps after the first `completed` ones that have fewer micro-batches, due to a batch ramp.
 std::vector<BatchLoader::Order::Smaller> smaller_steps(const Plan& plan, std::int64_t completed) {
@@ -81,8 +74,8 @@ std::string change_of_pace(const Progress& done, const Plan& plan) {
   if (now.per_update == before.per_update) return "";
   return "the rest takes " + std::to_string(plan.steps - done.steps) +
          " steps of the present size, not " + std::to_string(done.planned_steps - done.steps) +
-         "; each of them moves the learning rate's schedule on by " + format_ratio(now.per_update) +
-         " of its steps";
+         "; each of them moves the learning rate's schedule on by " +
+         printed("%.4g", now.per_update) + " of its steps";
 }
 
 std::optional<double> validation_loss(Engine& engine, const Plan& plan, const Corpus& corpus,

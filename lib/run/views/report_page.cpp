@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "base/text.h"
 #include "formats/print/text.h"
 #include "formats/web/page.h"
 #include "plan/cost/ledger.h"
@@ -186,9 +187,9 @@ std::string report_page(const std::vector<RunFiles>& runs, double now) {
   json data;
   data["runs"] = json::array();
   PageContent page;
+  page.title = joined(runs, ", ", &RunFiles::name);
   for (const RunFiles& run : runs) {
     data["runs"].push_back(run_data(run, now));
-    page.title += (page.title.empty() ? "" : ", ") + run.name();
   }
   data["entries"] = json::array();
   for (const LedgerEntry& entry : ledger_entries) {
