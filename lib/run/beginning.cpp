@@ -52,10 +52,9 @@ Beginning decide(const Config& config, std::int64_t steps, const std::string& re
   Beginning beginning;
   try {
     beginning.directory = claimed_directory(config.output.dir);
-    beginning.lease =
-        take_lease({.run = beginning.directory,
-                    .timing = {.raise_seconds = 0.5 * config.parallel.deadline_seconds},
-                    .end = end_process});
+    beginning.lease = take_lease({.run = beginning.directory,
+                                  .raise_seconds = 0.5 * config.parallel.deadline_seconds,
+                                  .end = end_process});
     beginning.fence = beginning.lease->fence();
     beginning.start = decide_start(beginning.directory, resume, config, steps);
   } catch (const Error& error) {

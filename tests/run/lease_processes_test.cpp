@@ -50,10 +50,10 @@ void train_shortly(const fs::path& run, int number) {
   self.host = "n" + std::to_string(number);
   self.boot = self.host;
   const fs::path notes = run / ("notes-" + std::to_string(number));
-  const auto lease = take_lease(
-      {.run = run, .self = self, .timing = {.interval = 20ms, .longest_seconds = 5}, .end = [] {
-         ::_exit(static_cast<int>(ExitCode::taken));
-       }});
+  const auto lease =
+      take_lease({.run = run, .self = self, .interval = 20ms, .longest_seconds = 5, .end = [] {
+                    ::_exit(static_cast<int>(ExitCode::taken));
+                  }});
   const CheckpointFolder folder(run);
   Saved last{0, 0};
   const auto complete = folder.complete();

@@ -67,8 +67,8 @@ extern "C" DIR* opendir(const char* path) {
 
 namespace {
 
-constexpr LeaseTiming quick_lease{.interval = 20ms, .longest_seconds = 1, .raise_seconds = 1};
-constexpr LeaseTiming frozen_lease{.interval = 1h, .longest_seconds = 1, .raise_seconds = 0};
+const LeaseRequest quick_lease{.interval = 20ms, .longest_seconds = 1, .raise_seconds = 1};
+const LeaseRequest frozen_lease{.interval = 1h, .longest_seconds = 1, .raise_seconds = 0};
 
 /// A process on a host that cannot be seen from here.
 LeaseOwner elsewhere(const std::string& host) {
@@ -79,9 +79,11 @@ LeaseOwner elsewhere(const std::string& host) {
 }
 
 std::unique_ptr<Lease> take_as(const fs::path& run, const LeaseOwner& self,
-                               const LeaseTiming& timing = quick_lease) {
+                               LeaseRequest request = quick_lease) {
   set_log_level(LogLevel::warning);  // that it looks
-  auto lease = take_lease({.run = run, .self = self, .timing = timing});
+  request.run = run;
+  request.self = self;
+  auto lease = take_lease(request);
   set_log_level(LogLevel::info);
   return lease;
 }
@@ -246,8 +248,7 @@ TEST_CASE("a later attempt of the same launch or job takes the lease at once", "
   CHECK_FALSE(next("", 1, "", 1).comes_before(next("", 2, "", 2)));
   const TempFolder folder;
   leave(folder.path(), 7, next("", 0, "c/5", 0));
-  const LeaseTiming slow{.interval = 10s};
-  CHECK(take_as(folder.path(), next("", 0, "c/5", 1), slow)->session() == 8);
+  CHECK(take_as(folder.path(), next("", 0, "c/5", 1), {.interval = 10s})->session() == 8);
 }
 
 TEST_CASE("of many starts at once one wins", "[lease][threads]") {
@@ -406,10 +407,9 @@ TEST_CASE("a listing that comes late lets nobody in twice", "[lease]") {
 TEST_CASE("the thread of a lease raises it, and ends the process that has lost it", "[lease]") {
   const TempFolder folder;
   std::atomic<int> ends = 0;
-  const auto lease =
-      take_lease({.run = folder.path(), .self = elsewhere("n1"), .timing = quick_lease, .end = [&] {
-                    ++ends;
-                  }});
+  LeaseRequest request = quick_lease;
+  request.end = [&] { ++ends; };
+  const auto lease = take_as(folder.path(), elsewhere("n1"), request);
   const LeaseNumbers numbers(folder.path());
   for (int i = 0; i < 500 && numbers.all().back() < 30; ++i) std::this_thread::sleep_for(10ms);
   CHECK(numbers.all().back() >= 30);

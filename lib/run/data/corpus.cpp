@@ -1,8 +1,6 @@
 #include "run/data/corpus.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,12 +9,14 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "checkpoint/hash_bytes.h"
 #include "comm/group.h"
 #include "comm/values.h"
 #include "config/schema/words.h"
 #include "data/build.h"
+#include "formats/print/text.h"
 #include "run/preflight/machine.h"
 
 namespace trainctl {
@@ -37,14 +37,8 @@ void add_hash(const File& file, std::int64_t offset, std::int64_t bytes, std::st
   hashes.push_back(hash_bytes(buffer));
 }
 
-std::string hex(std::uint64_t value) {
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(value));
-  return text.data();
-}
-
 std::string text_of(const SourceIdentity& identity) {
-  return format_grouped(identity.bytes) + " bytes with hash " + hex(identity.hash);
+  return format_grouped(identity.bytes) + " bytes with hash " + hex_text(identity.hash);
 }
 
 bool has_begun(const SourcePosition& position) {
@@ -217,9 +211,7 @@ std::string storable_name(const std::string& path) {
       name += letter;
       continue;
     }
-    std::array<char, 4> code{};
-    std::snprintf(code.data(), code.size(), "%%%02x", byte);
-    name += code.data();
+    name += formatted("%{:02x}", byte);
   }
   return name;
 }
@@ -228,9 +220,7 @@ std::string windows_text(const DataConfig& data) {
   std::string text = data.packing ? "joined" : "documents apart";
   const double fraction = data.validation.path ? 0 : data.validation.fraction;
   if (fraction == 0) return text + ", nothing held out";
-  std::array<char, 32> digits{};
-  std::snprintf(digits.data(), digits.size(), "%.17g", fraction);
-  return text + ", " + digits.data() + " held out by " +
+  return text + ", " + printed("%.17g", fraction) + " held out by " +
          std::string(word_of(data.validation.split));
 }
 

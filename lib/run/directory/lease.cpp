@@ -12,7 +12,6 @@
 #include <charconv>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -25,6 +24,7 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "checkpoint/folder.h"
 
@@ -204,9 +204,7 @@ bool is_of(const std::string& text, const std::string& token) {
 }  // namespace
 
 fs::path LeaseNumbers::of(std::int64_t number) const {
-  std::array<char, 32> name{};
-  std::snprintf(name.data(), name.size(), "%010lld", static_cast<long long>(number));
-  return folder_ / name.data();
+  return folder_ / formatted("{:010}", number);
 }
 
 std::vector<std::int64_t> LeaseNumbers::all() const {
@@ -297,10 +295,10 @@ void Lease::free() {
 
 void Lease::work() {
   // Time for the process to end by itself after the lease is lost.
-  const auto grace = std::min<std::chrono::milliseconds>(request_.timing.interval,
-                                                         std::chrono::milliseconds(1000));
+  const auto grace =
+      std::min<std::chrono::milliseconds>(request_.interval, std::chrono::milliseconds(1000));
   std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, request_.timing.interval, [this] { return closing_; })) {
+  while (!changed_.wait_for(lock, request_.interval, [this] { return closing_; })) {
     lock.unlock();
     try_to_raise();
     lock.lock();
@@ -329,7 +327,7 @@ void Lease::try_to_raise() {
 
 void Lease::raise_patiently() {
   const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                      std::chrono::duration<double>(request_.timing.raise_seconds));
+                                      std::chrono::duration<double>(request_.raise_seconds));
   auto pause = std::chrono::milliseconds(10);
   while (true) {
     try {
@@ -344,7 +342,7 @@ void Lease::raise_patiently() {
 
 void Lease::check() {
   const auto since = Clock::now().time_since_epoch() - Clock::duration(tried_at_.load());
-  if (!lost_ && since < 2 * request_.timing.interval) return;
+  if (!lost_ && since < 2 * request_.interval) return;
   const std::unique_lock lock(raising_, std::try_to_lock);
   if (!lock) return;  // the thread is raising the lease
   try {
@@ -433,8 +431,6 @@ void Lease::remove_old() const {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 /// Whether a process holds the lock, on file systems that have such locks.
 bool is_held(const fs::path& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -463,8 +459,6 @@ LeaseState read_old_lock(const fs::path& run) {
   if (gone) lock.kind = Kind::gone;
   return lock;
 }
-
-namespace fs = std::filesystem;
 
 /// Whether an earlier version used this name for an incomplete file of a run.
 bool is_old_temporary(const std::string& name) {
@@ -500,7 +494,6 @@ void remove_unfinished(const fs::path& run, std::int64_t session) {
 
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr int unchanged_looks = 4;                 // looks after the first
@@ -577,7 +570,7 @@ class LeaseStart {
       const auto now = Clock::now();
       if (!failing_since_) failing_since_ = now;
       const double failed = std::chrono::duration<double>(now - *failing_since_).count();
-      if (failed >= request_.timing.longest_seconds) throw;
+      if (failed >= request_.longest_seconds) throw;
       return std::nullopt;
     }
   }
@@ -626,7 +619,7 @@ class LeaseStart {
         log_info("took over the run from " + owner_of(*first) + ", whose lease did not rise");
         return base_of(*first);
       }
-      std::this_thread::sleep_for(request_.timing.interval);
+      std::this_thread::sleep_for(request_.interval);
     }
   }
 
@@ -639,7 +632,7 @@ class LeaseStart {
 
   void tell_wait(const Look& found) const {
     const double seconds =
-        unchanged_looks * std::chrono::duration<double>(request_.timing.interval).count();
+        unchanged_looks * std::chrono::duration<double>(request_.interval).count();
     log_info("the output folder " + request_.run.string() + " is that of " + owner_of(found) +
              ", which cannot be seen from here; this start looks for " + format_seconds(seconds) +
              " whether it still runs");

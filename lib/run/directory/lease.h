@@ -52,12 +52,6 @@ struct LeaseOwner {
   Life life_seen_from(const LeaseOwner& from) const;
 };
 
-struct LeaseTiming {
-  std::chrono::milliseconds interval{5000};  // time between two raises, and between two looks
-  double longest_seconds = 300;              // time for which a start retries a failing folder
-  double raise_seconds = 60;                 // time for which an owner retries before it writes
-};
-
 /// The folder DIR/lease: files named by rising numbers of ten digits. Ignores other names.
 class LeaseNumbers {
  public:
@@ -89,9 +83,11 @@ class LeaseNumbers {
 };
 
 struct LeaseRequest {
-  std::filesystem::path run;
+  std::filesystem::path run{};
   LeaseOwner self = LeaseOwner::here();
-  LeaseTiming timing{};
+  std::chrono::milliseconds interval{5000};  // time between two raises, and between two looks
+  double longest_seconds = 300;              // time for which a start retries a failing folder
+  double raise_seconds = 60;                 // time for which an owner retries before it writes
   /// Called on the thread of the lease, some time after another start has taken over, if the lease
   /// still exists; it should end the process. May be empty.
   std::function<void()> end{};

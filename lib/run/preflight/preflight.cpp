@@ -14,6 +14,7 @@
 #include "data/token_file.h"
 #include "data/tokenizer/tokenizer.h"
 #include "device/cuda_device.h"
+#include "formats/print/text.h"
 #include "plan/ownership/ownership.h"
 #include "run/preflight/machine.h"
 #include "run/records/step_records.h"
@@ -73,8 +74,8 @@ std::string text_line(const std::string& path, const PreflightInput& input) {
     File::open_to_read(file.path);  // throws an Error with the name of an unreadable file
     bytes += file.bytes;
   }
-  const std::string text = path + ": text, " + format_grouped(std::ssize(files)) +
-                           (files.size() == 1 ? " file, " : " files, ") + format_bytes(bytes);
+  const std::string text =
+      path + ": text, " + grouped_count(std::ssize(files), "file") + ", " + format_bytes(bytes);
   require_sample(input, text, bytes + max_extra * std::ssize(files));
   return text;
 }
@@ -82,8 +83,7 @@ std::string text_line(const std::string& path, const PreflightInput& input) {
 std::string token_line(const std::string& path, const PreflightInput& input) {
   const TokenFile file = TokenFile::open(path);
   const std::string counts = path + ": " + format_grouped(file.tokens()) + " tokens in " +
-                             format_grouped(file.documents()) +
-                             (file.documents() == 1 ? " document" : " documents");
+                             grouped_count(file.documents(), "document");
   require_sample(input, counts, file.tokens());
   if (!input.whole_data) return counts;
   file.check_vocabulary(input.plan.model.vocab);
@@ -137,9 +137,6 @@ std::vector<Finding> check_data(const PreflightInput& input) {
 }
 
 namespace fs = std::filesystem;
-std::string count_of(std::int64_t count, const std::string& noun) {
-  return format_grouped(count) + " " + noun + (count == 1 ? "" : "s");
-}
 
 // Size of a line of metrics.jsonl, and of its copy in event files; rounded up.
 constexpr std::int64_t metrics_line_bytes = 512;
@@ -193,8 +190,8 @@ Finding check_disk(const PreflightInput& input) {
   std::string text = "disk: " + format_bytes(all) + " for ";
   if (need.weights > 0) text += need.most > 0 ? "the weights, " : "the weights and ";
   if (need.most > 0) {
-    text += "up to " + count_of(need.most, "checkpoint") + " of " + format_bytes(need.checkpoint) +
-            " and ";
+    text += "up to " + grouped_count(need.most, "checkpoint") + " of " +
+            format_bytes(need.checkpoint) + " and ";
   }
   text += format_bytes(need.records) + " of metrics, logs and reports";
   if (!free) return {text};
@@ -236,8 +233,8 @@ Finding check_memory(const PreflightInput& input) {
   const int processes = std::max(1, input.ranks_here / std::max(1, input.ranks_in_process));
   const std::int64_t planned =
       input.ranks_here * (rank.host() - rank.runtime) + processes * rank.runtime;
-  std::string text =
-      "memory: " + format_bytes(planned) + " planned for " + count_of(input.ranks_here, "rank");
+  std::string text = "memory: " + format_bytes(planned) + " planned for " +
+                     grouped_count(input.ranks_here, "rank");
   const auto room = memory_room();
   if (!room) return {text};
   text += ", " + format_bytes(room->free) + " free of " + format_bytes(room->limit) + " (" +
@@ -287,8 +284,8 @@ std::optional<Finding> check_devices(const PreflightInput& input) {
     const std::int64_t planned = share * rank.device();
     const std::int64_t least = planned - share * (rank.library + rank.communicators);
     if (cuda_device_of(input.ranks_here - 1, shares(input.plan.share_devices)) < 0) {
-      return Finding{"devices: " + count_of(input.ranks_here, "rank") + " here need one each, " +
-                         std::to_string(count) + " visible",
+      return Finding{"devices: " + grouped_count(input.ranks_here, "rank") +
+                         " here need one each, " + std::to_string(count) + " visible",
                      LogLevel::error, ExitCode::unavailable, "parallel.device",
                      "start fewer ranks, or let them share devices "
                      "(parallel.share_devices: true)"};
@@ -343,9 +340,9 @@ constexpr std::int64_t max_tried = 4096;  // most threads to start, in about a t
 
 Finding check_threads(const PreflightInput& input) {
   const std::int64_t threads = std::int64_t{input.ranks_here} * input.plan.threads_per_rank;
-  const std::string text = "threads: " + count_of(input.ranks_here, "rank") + " x " +
-                           count_of(input.plan.threads_per_rank, "thread") + " on " +
-                           count_of(input.cores, "core");
+  const std::string text = "threads: " + grouped_count(input.ranks_here, "rank") + " x " +
+                           grouped_count(input.plan.threads_per_rank, "thread") + " on " +
+                           grouped_count(input.cores, "core");
   const int wanted = static_cast<int>(std::min<std::int64_t>(threads_of(input), max_tried));
   const int started = startable_threads(wanted);
   if (started < wanted) {
@@ -399,7 +396,7 @@ ExitCode tell_findings(const std::string& refusal, const SourceMap& sources,
     }
   }
   if (errors.empty()) return ExitCode::ok;
-  log_error(refusal + ": " + count_of(std::ssize(errors), "error"));
+  log_error(refusal + ": " + grouped_count(std::ssize(errors), "error"));
   for (const Finding* error : errors) {
     const Place place = error->path.empty() ? Place{} : sources.find(error->path);
     const bool placed = place.origin != Place::Origin::defaulted;

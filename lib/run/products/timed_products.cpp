@@ -84,7 +84,8 @@ ProductAlgorithm algorithm_of(const Json& json) {
 
 /// The contents of product_algorithms.json.
 struct AlgorithmTable {
-  ProductSite site{};
+  std::int64_t library = 0;
+  std::string device{};
   std::vector<ProductAlgorithm> algorithms{};
 };
 
@@ -97,8 +98,8 @@ AlgorithmTable table_of(const Json& whole, const std::string& where) {
   require(whole.at(hash_key) == content_hash(content), ExitCode::bad_data,
           where + " does not have the hash in it; it was changed or damaged");
   AlgorithmTable table;
-  content.at("cublaslt").get_to(table.site.library);
-  content.at("device").get_to(table.site.device);
+  content.at("cublaslt").get_to(table.library);
+  content.at("device").get_to(table.device);
   for (const Json& one : content.at("algorithms")) table.algorithms.push_back(algorithm_of(one));
   return table;
 }
@@ -107,9 +108,8 @@ AlgorithmTable table_of(const Json& whole, const std::string& where) {
 std::string table_text(const AlgorithmTable& table) {
   Json algorithms = Json::array();
   for (const ProductAlgorithm& one : table.algorithms) algorithms.push_back(json_of(one));
-  const Json content{{"cublaslt", table.site.library},
-                     {"device", table.site.device},
-                     {"algorithms", std::move(algorithms)}};
+  const Json content{
+      {"cublaslt", table.library}, {"device", table.device}, {"algorithms", std::move(algorithms)}};
   return json_text(Json{{content_key, content}, {hash_key, content_hash(content)}},
                    JsonText::Style::compact) +
          "\n";
@@ -126,10 +126,6 @@ AlgorithmTable parse_table(const std::string& text, const std::string& where) {
 }
 
 }  // namespace
-
-std::string ProductSite::to_string() const {
-  return "cuBLASLt " + std::to_string(library) + " on " + device;
-}
 
 // The members of products that ranks send to rank 0, which times them.
 constexpr auto members_of(const ProductKey*) {
@@ -151,13 +147,16 @@ constexpr const char* timed_key = "parallel.product_algorithms timed";
 constexpr const char* again = "; matrix products are timed again";
 constexpr std::int64_t pattern_bytes = std::int64_t{1} << 20;
 
-ProductSite own_site(const World& world, bool share) {
-  const int device = cuda_device_of(world.local_rank(), share);
-  const CudaDeviceProperties found = cuda_module().properties(device);
-  return {.library = cuda_products().version(),
-          .device = found.name + ", compute capability " + std::to_string(found.capability / 10) +
-                    "." + std::to_string(found.capability % 10) + ", " +
-                    std::to_string(found.multiprocessors) + " multiprocessors"};
+std::string site_text(std::int64_t library, const std::string& device) {
+  return "cuBLASLt " + std::to_string(library) + " on " + device;
+}
+
+std::string device_of_rank(const World& world, bool share) {
+  const CudaDeviceProperties found =
+      cuda_module().properties(cuda_device_of(world.local_rank(), share));
+  return found.name + ", compute capability " + std::to_string(found.capability / 10) + "." +
+         std::to_string(found.capability % 10) + ", " + std::to_string(found.multiprocessors) +
+         " multiprocessors";
 }
 
 /// Whether all ranks have the same site; if not, logs the difference.
@@ -214,8 +213,9 @@ TimedProducts::TimedProducts(const Config& config, const Plan& plan, const World
   on_ = config.parallel.product_algorithms == "timed";
   broadcast(everyone_, on_);
   if (!on_) return;
-  site_ = own_site(world, shares(plan.share_devices));
-  const std::vector<std::string> sites = gather(everyone_, site_.to_string());
+  device_ = device_of_rank(world, shares(plan.share_devices));
+  library_ = cuda_products().version();
+  const std::vector<std::string> sites = gather(everyone_, site_text(library_, device_));
   if (first()) on_ = are_equal(sites);
   broadcast(everyone_, on_);
 }
@@ -267,13 +267,13 @@ std::string TimedProducts::stored(const fs::path& file) const {
     std::string text(static_cast<std::size_t>(source.size()), '\0');
     source.read_at(0, text);
     const AlgorithmTable table = parse_table(text, file.string());
-    if (table.site == site_) {
+    if (table.library == library_ && table.device == device_) {
       log_info("matrix products: algorithms of " + std::to_string(table.algorithms.size()) +
                " are those of " + file.string());
       return text;
     }
-    log_warning(file.string() + " is of " + table.site.to_string() + ", and this is " +
-                site_.to_string() + again);
+    log_warning(file.string() + " is of " + site_text(table.library, table.device) +
+                ", and this is " + site_text(library_, device_) + again);
   } catch (const Error& error) {
     log_warning(error.what() + std::string(again));
   }
@@ -295,7 +295,7 @@ std::string TimedProducts::timed(const OpContext& context, const Calls& calls) c
   }
   fill(block.at("operands"));
   Notices notices(calls.size());
-  AlgorithmTable table{site_, algorithms_};
+  AlgorithmTable table{library_, device_, algorithms_};
   std::size_t done = 0;
   std::int64_t changed = 0;
   double before = 0;

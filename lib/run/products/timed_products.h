@@ -17,14 +17,6 @@
 
 namespace trainctl {
 
-/// The library and device on which algorithms were timed; on others they may be missing or slower.
-struct ProductSite {
-  std::int64_t library = 0;  // CudaProducts::version
-  std::string device;        // its name, compute capability and multiprocessors
-  std::string to_string() const;
-  friend bool operator==(const ProductSite&, const ProductSite&) = default;
-};
-
 class TimedProducts {
  public:
   /// The setting of rank 0's configuration applies to all ranks. Nothing is timed on the CPU.
@@ -54,7 +46,9 @@ class TimedProducts {
 
   Group& everyone_;
   bool on_ = false;
-  ProductSite site_;
+  // The library's version and its device; on others algorithms may be missing or slower.
+  std::int64_t library_ = 0;
+  std::string device_;  // name, compute capability and multiprocessors
   std::vector<ProductAlgorithm> algorithms_;
   std::string text_;
 };

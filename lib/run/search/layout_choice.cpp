@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/integers.h"
+#include "comm/values.h"
 #include "config/devices/figures.h"
 #include "config/schema/values.h"
 #include "config/schema/words.h"
@@ -294,6 +295,21 @@ ChosenArrangement choose_layout(ReadResult& read, const Site& site,
   if (!note.empty()) choice.report->notes.insert(choice.report->notes.begin(), note);
   choice.file = layout_text(*choice.report, site.world_size, values);
   return choice;
+}
+
+void prepare_with_one_answer(Group& everyone, const char* what, bool searches,
+                             ArrangementRequest& layout, const std::function<void()>& prepare) {
+  const bool first = everyone.rank() == 0;
+  // Rank 0 decides, so that ranks with different files do not wait for each other.
+  if (!gather_all(everyone, searches).front()) {
+    return while_others_wait(everyone, what, true, prepare);
+  }
+  while_others_wait(everyone, what, first, prepare);
+  std::string answer = first ? layout.choice->file : "";
+  broadcast_bytes(everyone, answer, 0);
+  layout.answer = answer;
+  while_others_wait(everyone, what, !first, prepare);
+  layout.answer.clear();
 }
 
 }  // namespace trainctl

@@ -2,9 +2,11 @@
 // of its directory, and a resumed run uses it (docs/auto-parallel.md).
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
+#include "comm/group.h"
 #include "config/read/read.h"
 #include "plan/search/search.h"
 
@@ -34,5 +36,12 @@ struct ArrangementRequest {
 ChosenArrangement choose_layout(ReadResult& read, const Site& site,
                                 const ArrangementSearcher& search,
                                 const ArrangementRequest& request);
+
+/// All ranks of a run use the layout that rank 0 has found. Calls `prepare` on every rank. If rank
+/// 0 `searches`, it goes first, and the other ranks get its answer in `layout`, which must have a
+/// `choice`; otherwise all ranks call it at once. Waiting ranks have no deadline. `what`: name of
+/// the configuration. If `prepare` throws on one rank, every rank throws. Collective.
+void prepare_with_one_answer(Group& everyone, const char* what, bool searches,
+                             ArrangementRequest& layout, const std::function<void()>& prepare);
 
 }  // namespace trainctl
