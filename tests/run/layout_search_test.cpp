@@ -449,12 +449,13 @@ TEST_CASE("a map says which recompute a file gives") {
 TEST_CASE("where prices cross is where two layouts are as fast") {
   // Seconds 1 + 1 / f and 1.5 + 0.6 / f of a rate f: as fast at f = 0.8.
   const auto priced = [](double fixed, double moved) {
-    return PricedArrangement{fixed + moved,
-                             {{.figure = "rate",
-                               .unit = "bytes/s",
-                               .value = 10e9,
-                               .less = fixed + moved / less_of_figure,
-                               .more = fixed + moved / more_of_figure}}};
+    return FoundArrangement{.layout = {},
+                            .seconds = fixed + moved,
+                            .changed = {{.figure = "rate",
+                                         .unit = "bytes/s",
+                                         .value = 10e9,
+                                         .less = fixed + moved / less_of_figure,
+                                         .more = fixed + moved / more_of_figure}}};
   };
   const std::vector<Sensitivity> all = sensitivities({priced(1, 1), priced(1.5, 0.6)});
   REQUIRE(all.size() == 1);

@@ -13,6 +13,7 @@
 #include "run/layouts/draft_layout.h"
 #include "run/layouts/search_once.h"
 #include "run/prepare.h"
+#include "run/records/step_records.h"
 
 namespace trainctl {
 
@@ -48,17 +49,6 @@ const FoundArrangement* best_within(const std::vector<FoundArrangement>& all, st
 Plan plan_of(const ArrangementSearch& search, const FoundArrangement& found) {
   Diagnostics none;
   return prepare(config_of(search, found), search.sources, search.site, Purpose::plan, none);
-}
-
-Ledger mean_ledger(const Plan& plan, const Machine& machine) {
-  Ledger mean;
-  const auto ledgers = estimate_ledgers(plan, device_prices(plan, price_list(plan, machine)));
-  for (const LedgerEntry& entry : ledger_entries) {
-    for (const Ledger& one : ledgers) {
-      mean.*entry.seconds += one.*entry.seconds / static_cast<double>(ledgers.size());
-    }
-  }
-  return mean;
 }
 
 std::size_t rows_of(const Plan& plan) {
@@ -233,7 +223,10 @@ void compare_layouts(const ArrangementSearch& search, const Machine& machine,
       FoundArrangement& one = searched.found[i];
       const Plan other = i == 0 ? Plan() : plan_of(search, one);
       const Plan& plan = i == 0 ? first : other;
-      if (i < compared) one.ledger = mean_ledger(plan, machine);
+      if (i < compared) {
+        const StagePricesList prices = device_prices(plan, price_list(plan, machine));
+        one.ledger = mean_of(estimate_ledgers(plan, prices));
+      }
       one.changed = repriced(plan, machine);
     }
   });

@@ -57,6 +57,19 @@ constexpr double max_alike = 0.97;
 
 }  // namespace
 
+/// Seconds of recomputation (R) per micro-batch for each stage, and bytes of the fullest stage.
+struct ArrangementBound::Repeats {
+  std::vector<double> seconds{};
+  std::int64_t bytes = 0;
+};
+
+/// A draft of a single stage on its ranks, without recomputation and offloaded activations.
+struct ArrangementBound::Alone {
+  Plan plan;
+  Machine machine;
+  StagePricesList prices() const { return device_prices(plan, price_list(plan, machine)); }
+};
+
 ArrangementBound::ArrangementBound(const ArrangementSearch& search, const FreeKeys& free,
                                    const Machine& machine)
     : search_(search), free_(free), machine_(machine) {

@@ -63,22 +63,13 @@ class ArrangementBound {
     /// their forms are unknown.
     std::vector<FormPoint> forms{};
   };
-  /// Seconds of recomputation (R) per micro-batch for each stage, and bytes of the fullest stage.
-  struct Repeats {
-    std::vector<double> seconds{};
-    std::int64_t bytes = 0;
-  };
+  struct Repeats;
   /// The share of one layer in the time and memory of a stage's rank, with one micro-batch.
   struct Shares {
     double bytes = 0;
     double sums = 0, gathers = 0;  // seconds of gradient sums and parameter gathers
   };
-  /// A draft of a single stage on its ranks, without recomputation and offloaded activations.
-  struct Alone {
-    Plan plan;
-    Machine machine;
-    StagePricesList prices() const { return device_prices(plan, price_list(plan, machine)); }
-  };
+  struct Alone;
   std::optional<Alone> draft_of(Config config, std::int64_t ranks) const;
   /// The level of the parallel optimizer. If the search does not choose it, the highest level, so
   /// that only state which no level shards counts in full.

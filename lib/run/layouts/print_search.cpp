@@ -37,17 +37,14 @@ std::vector<Difference> loses_by(const FoundArrangement& one, const FoundArrange
 
 std::string layout_line(const FoundArrangement& one, const SearchedArrangements& searched) {
   return "  " + padded_left(format_seconds(one.seconds), 10) +
-         padded_left(format_bytes(one.bytes), 12) + "  " + layout_text(one.layout, searched.world) +
-         (one.repeats ? " recompute auto" : "");
+         padded_left(format_bytes(one.bytes), 12) + "  " +
+         layout_text(one.layout, one.repeats, searched.world);
 }
 
 std::string why_text(const FoundArrangement& one, const FoundArrangement& best) {
-  std::string text;
-  for (const Difference& more : loses_by(one, best)) {
-    text += (text.empty() ? "" : ", ") + std::string(more.entry->text) + " +" +
-            format_seconds(more.seconds);
-  }
-  return text;
+  return joined(loses_by(one, best), ", ", [](const Difference& more) {
+    return std::string(more.entry->text) + " +" + format_seconds(more.seconds);
+  });
 }
 
 void write_layout(JsonText& json, const FoundArrangement& one,
@@ -85,10 +82,6 @@ std::size_t compared(const SearchedArrangements& searched) {
 std::size_t priced_again(const SearchedArrangements& searched) {
   return static_cast<std::size_t>(std::ranges::count_if(
       searched.found, [](const FoundArrangement& one) { return !one.changed.empty(); }));
-}
-
-std::string short_text(const ArrangementOutcome& one, const SearchedArrangements& searched) {
-  return layout_text(one.layout, searched.world) + (one.repeats ? " recompute auto" : "");
 }
 
 /// The basis of the answer: "on NVIDIA H100 SXM 80 GB with trainctl; device table: ...".
@@ -157,7 +150,7 @@ std::string explanation(const SearchedArrangements& searched) {
     const bool planned = one.layout.state == ArrangementOutcome::State::planned;
     text += "  " + padded(one.key + " " + one.taken, 36) + " -> " + padded(one.otherwise, 12) +
             (planned ? "" : "at least ") + more_text(one.layout.seconds, best.seconds) + "  " +
-            short_text(one.layout, searched) + "\n";
+            layout_text(one.layout.layout, one.layout.repeats, searched.world) + "\n";
   }
   return text;
 }
@@ -173,13 +166,8 @@ void write_ledger(JsonText& json, const FoundArrangement& one) {
 void write_parts(JsonText& json, const SearchedArrangements& searched) {
   json.key("parts_of_memory").open_array();
   for (const PartOfMemory& one : searched.parts) {
-    json.open_object(JsonText::Form::one_line);
-    json.member("memory_limit_gib", one.limit);
-    json.member("fits", one.fits);
-    json.member("seconds", one.seconds);
-    json.member("gap", one.gap);
-    json.member("ended_early", one.ended_early);
-    json.close();
+    json.row("memory_limit_gib", one.limit, "fits", one.fits, "seconds", one.seconds, "gap",
+             one.gap, "ended_early", one.ended_early);
   }
   json.close();
 }
@@ -205,14 +193,10 @@ void write_empty(JsonText& json, const SearchedArrangements& searched) {
 void write_decisions(JsonText& json, const SearchedArrangements& searched) {
   json.key("decisions").open_array();
   for (const Decision& one : decisions_of(searched)) {
-    json.open_object(JsonText::Form::one_line);
-    json.member("key", one.key);
-    json.member("taken", one.taken);
-    json.member("otherwise", one.otherwise);
-    json.member("seconds", one.layout.seconds);
-    json.member("planned", one.layout.state == ArrangementOutcome::State::planned);
-    json.member("layout", short_text(one.layout, searched));
-    json.close();
+    const ArrangementOutcome& other = one.layout;
+    json.row("key", one.key, "taken", one.taken, "otherwise", one.otherwise, "seconds",
+             other.seconds, "planned", other.state == ArrangementOutcome::State::planned, "layout",
+             layout_text(other.layout, other.repeats, searched.world));
   }
   json.close();
 }
@@ -224,10 +208,7 @@ void write_sensitivity(JsonText& json, const SearchedArrangements& searched) {
   const auto change = [&](const char* name, const std::optional<Sensitivity::Change>& one) {
     json.key(name);
     if (!one) return json.json("null");
-    json.open_object(JsonText::Form::one_line);
-    json.member("value", one->value);
-    json.member("layout", text(one->layout));
-    json.close();
+    json.row("value", one->value, "layout", text(one->layout));
   };
   json.key("sensitivity").open_array();
   for (const Sensitivity& one : sensitivities_of(searched)) {
@@ -261,10 +242,10 @@ std::string empty_text(const SearchedArrangements& searched) {
   std::string text, fits;
   if (space.leanest) {
     text = "no layout of " + ranks + " fits in " + printed("%.4g", searched.memory_limit) +
-           " GiB: " + layout_text(space.leanest->layout, searched.world) +
-           (space.leanest->repeats ? " recompute auto" : "") + " needs at least " +
-           format_bytes(space.bytes) + " per rank on stage " + std::to_string(space.stage) + ", " +
-           format_bytes(space.lacking) + " more than the limit";
+           " GiB: " + layout_text(space.leanest->layout, space.leanest->repeats, searched.world) +
+           " needs at least " + format_bytes(space.bytes) + " per rank on stage " +
+           std::to_string(space.stage) + ", " + format_bytes(space.lacking) +
+           " more than the limit";
   } else if (searched.space == 0) {
     text = "no layout of " + ranks + " divides the batch, the layers and the heads";
   } else {
@@ -278,12 +259,19 @@ std::string empty_text(const SearchedArrangements& searched) {
   return text + (fits.empty() ? "" : "\n  " + fits);
 }
 
+std::string layout_text(const RunArrangement& layout, bool repeats, std::int64_t world) {
+  return layout_text(layout, world) + (repeats ? " recompute auto" : "");
+}
+
+std::string gap_text(const SearchedArrangements& searched) {
+  return searched.gap > 0 ? "no other layout can be faster by more than " +
+                                printed("%.1f", 100 * searched.gap) + " %"
+                          : "no other layout is faster";
+}
+
 std::vector<Sensitivity> sensitivities_of(const SearchedArrangements& searched) {
-  std::vector<PricedArrangement> priced;
-  for (std::size_t i = 0; i < priced_again(searched); ++i) {
-    priced.push_back({searched.found[i].seconds, searched.found[i].changed});
-  }
-  return sensitivities(priced);
+  const auto first = searched.found.begin();
+  return sensitivities({first, first + static_cast<std::ptrdiff_t>(priced_again(searched))});
 }
 
 namespace {
@@ -341,10 +329,7 @@ std::string print_search(const SearchedArrangements& searched, bool explains) {
                               : "none fits\n";
   } else {
     const FoundArrangement& best = searched.found.front();
-    text += "best\n" + layout_line(best, searched) + "\n  " +
-            (searched.gap > 0 ? "no other layout can be faster by more than " +
-                                    printed("%.1f", 100 * searched.gap) + " %"
-                              : std::string("no other layout is faster")) +
+    text += "best\n" + layout_line(best, searched) + "\n  " + gap_text(searched) +
             (searched.on_device ? "\n  " + trust_text(searched) : "") + "\n";
     const std::size_t shown = compared(searched);
     if (shown > 1) text += "others, and what they spend more than the best\n";
@@ -395,10 +380,7 @@ void write_search(JsonText& json, const SearchedArrangements& searched) {
     write_ledger(json, searched.found[i]);
     json.key("loses_by").open_array();
     for (const Difference& more : loses_by(searched.found[i], searched.found.front())) {
-      json.open_object(JsonText::Form::one_line);
-      json.member("kind", more.entry->key);
-      json.member("seconds", more.seconds);
-      json.close();
+      json.row("kind", more.entry->key, "seconds", more.seconds);
     }
     json.close();
     json.close();
@@ -438,12 +420,9 @@ void write_search(JsonText& json, const SearchedArrangements& searched) {
   if (!searched.on_device) {
     json.json("null");
   } else {
-    json.open_object(JsonText::Form::one_line);
-    json.member("device", searched.on_device->device);
-    json.member("software", searched.on_device->software);
-    json.member("rests_on", searched.on_device->trust);
-    json.member("expected_error", searched.on_device->expected_error);
-    json.close();
+    const DeviceTime& time = *searched.on_device;
+    json.row("device", time.device, "software", time.software, "rests_on", time.trust,
+             "expected_error", time.expected_error);
   }
   json.close();
 }
@@ -488,8 +467,8 @@ std::string print_worlds(const std::vector<SearchedArrangements>& worlds) {
     const double speed = static_cast<double>(one.tokens) / best.seconds;
     text += padded_left(format_seconds(best.seconds), 11) + padded_left(format_count(speed), 11) +
             padded_left(format_count(speed / static_cast<double>(one.world)), 11) +
-            padded_left(format_bytes(best.bytes), 12) + "  " + layout_text(best.layout, one.world) +
-            (best.repeats ? " recompute auto" : "") + "\n";
+            padded_left(format_bytes(best.bytes), 12) + "  " +
+            layout_text(best.layout, best.repeats, one.world) + "\n";
   }
   std::int64_t most = 1;
   for (const SearchedArrangements& one : worlds) most = std::max(most, one.world);

@@ -137,6 +137,11 @@ std::string more_text(double seconds, double best);
 /// micro-batch 1 needs at least ... on stage 0", and a line with what would fit.
 std::string empty_text(const SearchedArrangements& searched);
 
+/// A layout as text, with its recomputation if that `repeats`.
+std::string layout_text(const RunArrangement& layout, bool repeats, std::int64_t world);
+/// What is proven about layouts that are faster than the best: "no other layout is faster".
+std::string gap_text(const SearchedArrangements& searched);
+
 /// The sensitivities of the layouts that were priced again, which are numbered as in `found`.
 std::vector<Sensitivity> sensitivities_of(const SearchedArrangements& searched);
 

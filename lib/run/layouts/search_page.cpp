@@ -163,7 +163,7 @@ class SearchPage {
   }
 
   std::string text_of(const FoundArrangement& one) const {
-    return layout_text(one.layout, searched_.world) + (one.repeats ? " recompute auto" : "");
+    return layout_text(one.layout, one.repeats, searched_.world);
   }
 
   std::vector<FoundArrangement> compared() const {
@@ -182,10 +182,7 @@ class SearchPage {
   std::string facts_of_best() const {
     const FoundArrangement& best = searched_.found.front();
     const double speed = static_cast<double>(searched_.tokens) / best.seconds;
-    return fact("Best", text_of(best),
-                searched_.gap > 0 ? "no other layout can be faster by more than " +
-                                        printed("%.1f", 100 * searched_.gap) + " %"
-                                  : "no other layout is faster") +
+    return fact("Best", text_of(best), gap_text(searched_)) +
            fact("Step", format_seconds(best.seconds), format_count(speed) + " tokens per second") +
            fact("Memory of a rank", format_bytes(best.bytes),
                 "of " + printed("%.4g", searched_.memory_limit) + " GiB");

@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "plan/cost/device_prices.h"
+#include "run/layouts/search_layouts.h"
 
 namespace trainctl {
 
@@ -117,21 +118,21 @@ std::optional<double> meeting(const Line& best, const Line& other, double share,
 
 using Side = double ChangedFigure::*;
 
-double seconds_of(const PricedArrangement& one, std::size_t figure, Side side) {
+double seconds_of(const FoundArrangement& one, std::size_t figure, Side side) {
   return one.changed[figure].*side;
 }
 
-std::pair<std::size_t, double> fastest(const std::vector<PricedArrangement>& layouts,
+std::pair<std::size_t, double> fastest(const std::vector<FoundArrangement>& layouts,
                                        std::size_t figure, Side side) {
   const auto found = std::ranges::min_element(
-      layouts, {}, [&](const PricedArrangement& one) { return seconds_of(one, figure, side); });
+      layouts, {}, [&](const FoundArrangement& one) { return seconds_of(one, figure, side); });
   return {static_cast<std::size_t>(found - layouts.begin()), seconds_of(*found, figure, side)};
 }
 
-std::optional<Sensitivity::Change> change(const std::vector<PricedArrangement>& layouts,
+std::optional<Sensitivity::Change> change(const std::vector<FoundArrangement>& layouts,
                                           std::size_t figure, Side side, double share) {
   const ChangedFigure& about = layouts.front().changed[figure];
-  const auto line = [&](const PricedArrangement& one) {
+  const auto line = [&](const FoundArrangement& one) {
     return line_of(one.seconds, seconds_of(one, figure, side), share, about.is_rate);
   };
   std::optional<Sensitivity::Change> nearest;
@@ -162,11 +163,11 @@ std::vector<ChangedFigure> repriced(const Plan& plan, const Machine& machine) {
   return changed;
 }
 
-std::vector<Sensitivity> sensitivities(const std::vector<PricedArrangement>& layouts) {
+std::vector<Sensitivity> sensitivities(const std::vector<FoundArrangement>& layouts) {
   std::vector<Sensitivity> all;
   if (layouts.empty()) return all;
   for (std::size_t i = 0; i < layouts.front().changed.size(); ++i) {
-    const bool matters = std::ranges::any_of(layouts, [i](const PricedArrangement& one) {
+    const bool matters = std::ranges::any_of(layouts, [i](const FoundArrangement& one) {
       return one.changed[i].less != one.seconds || one.changed[i].more != one.seconds;
     });
     if (!matters) continue;

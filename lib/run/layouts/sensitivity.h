@@ -26,11 +26,6 @@ inline constexpr double less_of_figure = 0.8, more_of_figure = 1.2;
 /// plans of a search have the same figures.
 std::vector<ChangedFigure> repriced(const Plan& plan, const Machine& machine);
 
-/// The prices of a layout compared in a search.
-struct PricedArrangement {
-  double seconds = 0;
-  std::vector<ChangedFigure> changed;
-};
 struct Sensitivity {
   ChangedFigure best;                              // the figure, and seconds of the best layout
   std::size_t fastest_less = 0, fastest_more = 0;  // index of the fastest layout with that value
@@ -44,9 +39,10 @@ struct Sensitivity {
   };
   std::optional<Change> below{}, above{};
 };
-/// The first layout is the best one. Figures with the largest changes come first; figures that no
-/// layout uses are omitted.
-std::vector<Sensitivity> sensitivities(const std::vector<PricedArrangement>& layouts);
+struct FoundArrangement;  // run/layouts/search_layouts.h
+/// The layouts were priced again with the same figures, and the first one is the best. Figures with
+/// the largest changes come first; figures that no layout uses are omitted.
+std::vector<Sensitivity> sensitivities(const std::vector<FoundArrangement>& layouts);
 
 /// A value with its unit: "989 TFLOP/s", "50 GB/s", "14 us", "15 %".
 std::string figure_text(double value, const std::string& unit);
