@@ -167,7 +167,7 @@ void add_routers(const Config& config, const Plan& plan, const std::vector<Batch
   for (const RecordedStream& router : step.routers) {
     if (router.name.empty()) continue;
     const std::string name = router.name + ".moe.expert_bias";
-    const own::Router own(config.moe, router_sizes(plan, std::ssize(real)));
+    const own::Router own = router_of(config.moe, plan, std::ssize(real));
     own::RouterInput input{router.values, {}, real};
     const bool has_bias = config.moe.router_enable_expert_bias;
     if (has_bias) input.bias = before.front().at(name);
@@ -189,10 +189,8 @@ std::vector<char> real_tokens_of(const std::vector<Batch>& batches) {
   return real;
 }
 
-own::RouterSizes router_sizes(const Plan& plan, std::int64_t tokens) {
-  return {.tokens = tokens,
-          .balance_group = plan.model.routing_group,
-          .capacity_group = plan.model.capacity_group};
+own::Router router_of(const MoeConfig& moe, const Plan& plan, std::int64_t tokens) {
+  return {moe, tokens, plan.model.routing_group, plan.model.capacity_group};
 }
 
 Config alone(Config config) {
@@ -268,7 +266,7 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   const auto world = self_world();
   Engine engine(input, *world);
   engine.initialise();
-  own::Counters counters = first_counters(single, record.loss_scaling.initial);
+  own::Counters counters = own::first_counters(single, record.loss_scaling.initial);
   for (; index < steps; ++index) {
     record.states.push_back(record_state(engine.parameters(), record.optimizer_states));
     const Plan& now = plan.after(index);

@@ -34,8 +34,8 @@ EngineInput engine_input(const Config& config, const Plan& plan, double deadline
 
 /// One value per token of a step in the order of the data: 1 for a real token, 0 for padding.
 std::vector<char> real_tokens_of(const std::vector<Batch>& batches);
-/// The sizes for the routers' formulas; `plan` is that of a single rank.
-own::RouterSizes router_sizes(const Plan& plan, std::int64_t tokens);
+/// The routers' formulas for a step of this number of tokens; `plan` is that of a single rank.
+own::Router router_of(const MoeConfig& moe, const Plan& plan, std::int64_t tokens);
 
 /// Runs and records `steps` steps of `config` on one rank, which rounds where the messages of the
 /// compared layouts round. Throws Error{config} if one rank cannot run it.

@@ -205,7 +205,7 @@ class Slopes {
         plan_(plan_alone(run_)),
         batches_(made_up_batches(config_, plan_, 0, 0)),
         real_(real_tokens_of(batches_)),
-        routers_(config_.moe, router_sizes(plan_, std::ssize(real_))),
+        routers_(router_of(config_.moe, plan_, std::ssize(real_))),
         dropped_(config_.model),
         world_(self_world()),
         engine_(input(), *world_) {

@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include "base/at.h"
 #include "base/units.h"
+#include "comm/values.h"
 #include "device/slab.h"
 #include "plan/tables/shard.h"
 #include "verify/verify.h"
@@ -257,81 +258,30 @@ void Findings::keep_larger(const Departure& found) {
   if (largest_.what.empty() || larger) largest_ = found;
 }
 
-namespace {
-
-template <class T>
-void put(std::string& bytes, const T& value) {
-  bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+// What a process tells the others of a departure.
+constexpr auto members_of(const Departure*) {
+  using One = Departure;
+  return std::tuple(&One::step, &One::what, &One::tensor, &One::rank, &One::index, &One::found,
+                    &One::beside, &One::expected, &One::error, &One::bound);
 }
-
-void put(std::string& bytes, const std::string& text) {
-  put(bytes, text.size());
-  bytes += text;
-}
-
-/// Reads a value that put() wrote from the front of `bytes`, and removes it there.
-template <class T>
-void get(std::string_view& bytes, T& value) {
-  std::memcpy(&value, bytes.data(), sizeof value);
-  bytes.remove_prefix(sizeof value);
-}
-
-void get(std::string_view& bytes, std::string& text) {
-  std::size_t size = 0;
-  get(bytes, size);
-  text = bytes.substr(0, size);
-  bytes.remove_prefix(size);
-}
-
-void put(std::string& bytes, const Departure& one) {
-  put(bytes, one.step);
-  put(bytes, one.what);
-  put(bytes, one.tensor);
-  put(bytes, one.rank);
-  put(bytes, one.index.size());
-  for (const std::int64_t index : one.index) put(bytes, index);
-  put(bytes, one.found);
-  put(bytes, one.beside);
-  put(bytes, one.expected);
-  put(bytes, one.error);
-  put(bytes, one.bound);
-}
-
-void get(std::string_view& bytes, Departure& one) {
-  get(bytes, one.step);
-  get(bytes, one.what);
-  get(bytes, one.tensor);
-  get(bytes, one.rank);
-  std::size_t count = 0;
-  get(bytes, count);
-  one.index.resize(count);
-  for (std::int64_t& index : one.index) get(bytes, index);
-  get(bytes, one.found);
-  get(bytes, one.beside);
-  get(bytes, one.expected);
-  get(bytes, one.error);
-  get(bytes, one.bound);
-}
-
-}  // namespace
 
 std::string Findings::bytes() const {
   std::string bytes;
-  put(bytes, largest_);
-  put(bytes, first_order_);
-  put(bytes, first_.has_value());
-  if (first_) put(bytes, *first_);
+  pack(largest_, bytes);
+  pack(first_order_, bytes);
+  pack(first_.has_value(), bytes);
+  if (first_) pack(*first_, bytes);
   return bytes;
 }
 
 void Findings::take_bytes(const std::string& bytes) {
   Findings other(mesh_, rank_);
   std::string_view rest = bytes;
-  get(rest, other.largest_);
-  get(rest, other.first_order_);
+  unpack(rest, other.largest_);
+  unpack(rest, other.first_order_);
   bool departs = false;
-  get(rest, departs);
-  if (departs) get(rest, other.first_.emplace());
+  unpack(rest, departs);
+  if (departs) unpack(rest, other.first_.emplace());
   merge(other);
 }
 
@@ -351,10 +301,6 @@ own::Labels labels_of(const std::vector<Batch>& batches) {
   return labels;
 }
 
-own::Counters first_counters(const Config& config, double loss_scale) {
-  return {.hysteresis = own::scale_rule(config).hysteresis, .loss_scale = loss_scale};
-}
-
 void add_gradients(const Config& config, const WholeTensors& gradients, own::StepNumbers& numbers) {
   double squares = 0;
   for (const auto& [name, values] : gradients) {
@@ -366,7 +312,7 @@ void add_gradients(const Config& config, const WholeTensors& gradients, own::Ste
 void add_norm(const Config& config, double norm, bool finite, own::StepNumbers& numbers) {
   numbers.norm = norm;
   numbers.finite = finite;
-  numbers.after = own::after_step(own::scale_rule(config), numbers.before, finite);
+  numbers.after = own::after_step(config, numbers.before, finite);
 }
 
 namespace {

@@ -143,8 +143,6 @@ inline constexpr double scalar_bound = 1e-6;
 
 /// The sums over the labels of all micro-batches of a step.
 own::Labels labels_of(const std::vector<Batch>& batches);
-/// The counters before the first step of a run whose initial loss scale is `loss_scale`.
-own::Counters first_counters(const Config& config, double loss_scale);
 /// Adds the numbers that follow from the gradients of a step, which are summed and have the loss
 /// scale.
 void add_gradients(const Config& config, const WholeTensors& gradients, own::StepNumbers& numbers);

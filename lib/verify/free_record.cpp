@@ -173,7 +173,7 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
   Engine engine(input, *world);
   engine.initialise();
   if (initial != nullptr) *initial = masters_of(engine.parameters());
-  own::Counters counters = first_counters(once.config, once.scaling.initial);
+  own::Counters counters = own::first_counters(once.config, once.scaling.initial);
   for (; index < once.day.steps; ++index) {
     if (once.routes == nullptr) {
       const std::int64_t tokens = once.plan.after(index).tokens_per_step();

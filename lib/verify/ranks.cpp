@@ -15,6 +15,7 @@
 #include "comm/world.h"
 #include "plan/gradients/buckets.h"
 #include "plan/ownership/ownership.h"
+#include "run/agreement.h"
 #include "verify/data.h"
 #include "verify/record.h"
 
@@ -85,16 +86,6 @@ LayoutVerdict judge_threads(const VerifiedLayout& layout, const Faults& faults, 
   return verdict;
 }
 
-void check_alike(const Plan& plan, Group& everyone) {
-  const auto hashes = gather_values(everyone, plan.hash);
-  for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
-    require(hashes[rank] == hashes[0], ExitCode::peer,
-            "rank " + std::to_string(rank) + " made another plan than rank 0 (" +
-                std::to_string(hashes[rank]) + " != " + std::to_string(hashes[0]) +
-                "): the config files or the binaries differ between the ranks");
-  }
-}
-
 /// Ends the job with this rank's findings and the reason, because the other ranks wait for it in
 /// the middle of a step.
 [[noreturn]] void tell_end(const World& world, const Findings& own, const std::exception& failure) {
@@ -106,7 +97,7 @@ void check_alike(const Plan& plan, Group& everyone) {
 LayoutVerdict judge_processes(const VerifiedLayout& layout, const Faults& faults, const Body& body,
                               World& job) {
   const std::unique_ptr<Group> everyone = job.everyone("verdict");
-  check_alike(layout.plan, *everyone);
+  require_one_plan(layout.plan, *everyone);
   FirstRanks world(job, static_cast<int>(layout.plan.mesh.world_size()));
   Findings own(layout.plan.mesh, job.rank());
   if (job.rank() < world.size()) {

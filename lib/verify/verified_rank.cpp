@@ -283,18 +283,14 @@ constexpr double neighbour_apart = 0x1p-7;
 VerifiedRank::VerifiedRank(const Record& record, const VerifyInput& given, World& world,
                            Findings& findings)
     : record_(record),
-      config_(given.config),
-      plan_(given.plan),
-      truth_config_(given.truth_config),
-      truth_(given.truth),
-      faults_(given.faults),
+      given_(given),
       rank_(world.rank()),
-      rounds_alike_(message_rounding(truth_) == record.rounding),
-      watches_sums_(world.size() > 1 && truth_.device == DeviceKind::cpu),
+      rounds_alike_(message_rounding(given_.truth) == record.rounding),
+      watches_sums_(world.size() > 1 && given_.truth.device == DeviceKind::cpu),
       findings_(findings),
-      sums_(world, truth_.mesh),
-      gradient_sums_(truth_, world),
-      engine_(with_hook(engine_input(config_, plan_, given.deadline_seconds)),
+      sums_(world, given_.truth.mesh),
+      gradient_sums_(given_.truth, world),
+      engine_(with_hook(engine_input(given_.config, given_.plan, given.deadline_seconds)),
               watches_sums_ ? static_cast<World&>(sums_) : world) {}
 
 void VerifiedRank::initialise() {
@@ -321,8 +317,8 @@ void VerifiedRank::resume(const TrainState& state) {
     // The rows that pad the vocabulary are not saved and affect no other rows.
     const ParamSpec& spec = table()[static_cast<std::size_t>(i)];
     for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
-      load_part(spec, truth_.mesh, rank_, at(expected, kind).at(spec.name),
-                held_part(store(), i, kind), saved_shape(spec, truth_.model).numel());
+      load_part(spec, given_.truth.mesh, rank_, at(expected, kind).at(spec.name),
+                held_part(store(), i, kind), saved_shape(spec, given_.truth.model).numel());
     }
   }
   for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
@@ -349,7 +345,7 @@ double VerifiedRank::allowed_rounding(const ParamSpec& spec) const {
   return rounding == recorded().roundings.end() ? 0 : roundings_apart * rounding->second;
 }
 
-double VerifiedRank::bound() const { return in_fp32(truth_) ? fp32_bound : half_bound; }
+double VerifiedRank::bound() const { return in_fp32(given_.truth) ? fp32_bound : half_bound; }
 
 /// The bound of a parameter, which is fp32. A clipped parameter depends on scores, which layouts
 /// round differently in 16 bits.
@@ -358,7 +354,7 @@ double VerifiedRank::parameter_bound(const ParamSpec& spec) const {
 }
 
 bool VerifiedRank::clipped(const ParamSpec& spec) const {
-  return config_.optimizer.qk_clip_threshold &&
+  return given_.config.optimizer.qk_clip_threshold &&
          (spec.kind == ParamKind::query || spec.kind == ParamKind::key);
 }
 
@@ -379,9 +375,10 @@ void VerifiedRank::compare_values(Phase master, std::int64_t step, const Recorde
       ++subject.row;
       continue;
     }
-    const int updated = updated_states(spec.update, config_.optimizer);
-    const DType type =
-        kind == 0 ? spec.master : at(optimizer_values(spec.update, config_.optimizer), kind - 1);
+    const int updated = updated_states(spec.update, given_.config.optimizer);
+    const DType type = kind == 0
+                           ? spec.master
+                           : at(optimizer_values(spec.update, given_.config.optimizer), kind - 1);
     subject.phase = phase_of(master, kind, updated);
     if (type == DType::f32) {
       // The average follows the parameter, and has its bound.
@@ -420,21 +417,23 @@ EngineInput VerifiedRank::with_hook(EngineInput input) {
 void VerifiedRank::compare_stream(int unit, int microbatch, const Tensor& stream) {
   const RecordedStream& whole = recorded().streams[static_cast<std::size_t>(unit)];
   const std::int64_t sequence =
-      first_sequence(truth_, truth_.mesh.coordinate(rank_, Axis::dp), microbatch);
-  const std::int64_t part = truth_.sequence_parallel ? truth_.mesh.coordinate(rank_, Axis::tp) : 0;
-  const std::int64_t context = truth_.mesh.coordinate(rank_, Axis::cp);
+      first_sequence(given_.truth, given_.truth.mesh.coordinate(rank_, Axis::dp), microbatch);
+  const std::int64_t part =
+      given_.truth.sequence_parallel ? given_.truth.mesh.coordinate(rank_, Axis::tp) : 0;
+  const std::int64_t context = given_.truth.mesh.coordinate(rank_, Axis::cp);
   const std::int64_t rows = stream.rows();
   const Tensor own = stream.view({rows, stream.columns()});
   // A shorter micro-batch has the first tokens of each sequence.
-  TokenPieces tokens = truth_.tokens;
-  tokens.seq_length = tokens.seq_length * rows / truth_.local.stream_rows;
+  TokenPieces tokens = given_.truth.tokens;
+  tokens.seq_length = tokens.seq_length * rows / given_.truth.local.stream_rows;
   for (std::int64_t row = 0; row < rows;) {
     const std::int64_t token = part * rows + row;  // index among the rank's tokens, in its order
     const std::int64_t piece = token / tokens.piece_length();
     const std::int64_t within = token % tokens.piece_length();
     const std::int64_t end = std::min(rows, row + tokens.piece_length() - within);
-    const std::int64_t place = (sequence + piece / tokens.pieces()) * truth_.model.seq_length +
-                               tokens.position(context, piece % tokens.pieces()) + within;
+    const std::int64_t place =
+        (sequence + piece / tokens.pieces()) * given_.truth.model.seq_length +
+        tokens.position(context, piece % tokens.pieces()) + within;
     findings_.compare({.phase = Phase::activation,
                        .step = step_,
                        .bound = bound(),
@@ -473,7 +472,7 @@ void VerifiedRank::compare_tensors(Findings::Subject subject, const WholeTensors
 void VerifiedRank::load(const WholeTensors& whole, const GetPart& get) {
   int index = 0;
   for (const ParamSpec& spec : table()) {
-    load_part(spec, truth_.mesh, rank_, whole.at(spec.name), get(index++));
+    load_part(spec, given_.truth.mesh, rank_, whole.at(spec.name), get(index++));
   }
 }
 
@@ -489,24 +488,24 @@ void VerifiedRank::one_step() {
   if (!has_state_) load_state(record_.states[static_cast<std::size_t>(step_ - 1)]);
   // The position in the data comes from the engine, since it may be loaded from a checkpoint.
   const TrainState state = engine_.train_state();
-  first_token_ = state.samples * truth_.model.seq_length;
-  auto batches = made_up_batches(config_, plan_.after(state.step),
-                                 plan_.mesh.coordinate(rank_, Axis::dp), state.samples);
-  if (faults_.batches) faults_.batches(rank_, step_, batches);
+  first_token_ = state.samples * given_.truth.model.seq_length;
+  auto batches = made_up_batches(given_.config, given_.plan.after(state.step),
+                                 given_.plan.mesh.coordinate(rank_, Axis::dp), state.samples);
+  if (given_.faults.batches) given_.faults.batches(rank_, step_, batches);
   sums_.begin_step(step_);
   gradient_sums_.begin_step();
   const StepReport report = engine_.train_step(batches);
   engine_.complete_weights();
   sums_.tell(findings_);
-  if (faults_.parameters) faults_.parameters(rank_, step_, store());
+  if (given_.faults.parameters) given_.faults.parameters(rank_, step_, store());
   compare_step(report);
   const RecordedState& expected = record_.states[static_cast<std::size_t>(step_)];
   for (int kind = 0; kind <= record_.optimizer_states; ++kind) {
     compare_values(Phase::parameter, step_, expected, kind);
   }
   compare_weights(expected.front());
-  compare_update(findings_, record_, step_, truth_config_, store(), engine_.largest_scores(),
-                 truth_.mesh, rank_);
+  compare_update(findings_, record_, step_, given_.truth_config, store(), engine_.largest_scores(),
+                 given_.truth.mesh, rank_);
 }
 
 /// Compares the weights that stay on the rank for the next step: gathered, and perhaps rounded.
@@ -530,14 +529,14 @@ void VerifiedRank::compare_step(const StepReport& report) {
   }
   if (rounds_alike_) {
     compare_scores(findings_, step_, bound(), engine_.largest_scores(), recorded().scores,
-                   truth_.model.heads);
+                   given_.truth.model.heads);
   }
   if (report.router && recorded().numbers.finite) {
     compare_router(findings_, *report.router, step_, recorded());
   }
   const FoundScalars found{engine_.step_state(), step_, gradient_factor()};
   compare_scalars(findings_, Phase::scalar, found, recorded().numbers);
-  compare_verdict(findings_, truth_config_.optimizer, found, recorded().numbers);
+  compare_verdict(findings_, given_.truth_config.optimizer, found, recorded().numbers);
   // A layout whose ranks sum fewer terms may be right if the single rank's own norm is not.
   if (recorded().numbers.finite) {
     findings_.compare({.phase = Phase::grad_norm,
@@ -549,7 +548,7 @@ void VerifiedRank::compare_step(const StepReport& report) {
 }
 
 double VerifiedRank::gradient_factor() const {
-  return static_cast<double>(own::gradient_factor(truth_config_.parallel, truth_.mesh));
+  return static_cast<double>(own::gradient_factor(given_.truth_config.parallel, given_.truth.mesh));
 }
 
 /// Sets weights that this rank does not own to NaN, so that a step that fails to gather them shows.
@@ -572,14 +571,14 @@ HeldPart VerifiedRank::summed_part(int index) {
 }
 
 void VerifiedRank::gradients_summed() {
-  if (faults_.gradients) faults_.gradients(rank_, step_, store());
+  if (given_.faults.gradients) given_.faults.gradients(rank_, step_, store());
   if (watches_sums_ && recorded().numbers.finite) {
     gradient_sums_.compare(store(), findings_, step_);
   }
   const bool measurable = recorded().numbers.finite && rounds_alike_;
   if (measurable) {
     // Rescales to the gradients of the mean loss. The single rank's gradients replace them below.
-    const auto factor = static_cast<double>(truth_.gradient.factor);
+    const auto factor = static_cast<double>(given_.truth.gradient.factor);
     if (factor != 1) scale_gradients(store(), 1 / factor);
     compare_tensors({Phase::gradient, step_, 1e-3 * recorded().largest_gradient, bound()},
                     recorded().gradients, [&](int i) { return summed_part(i); });

@@ -31,7 +31,7 @@ class VerifiedRank {
   Engine& engine() { return engine_; }
 
  private:
-  const std::vector<ParamSpec>& table() const { return truth_.stage_of(rank_).parameters; }
+  const std::vector<ParamSpec>& table() const { return given_.truth.stage_of(rank_).parameters; }
   ParamStore& store() { return engine_.parameters(); }
   const RecordedStep& recorded() const;
   double allowed_rounding(const ParamSpec& spec) const;
@@ -55,11 +55,7 @@ class VerifiedRank {
   void gradients_summed();
 
   const Record& record_;
-  const Config& config_;
-  const Plan& plan_;
-  const Config& truth_config_;
-  const Plan& truth_;
-  const Faults& faults_;
+  const VerifyInput given_;
   int rank_;
   bool rounds_alike_;             // messages round as recorded; if not, only updates count
   bool watches_sums_;             // whether ranks sum in host memory

@@ -93,9 +93,12 @@ TEST_CASE("the schedules of a step's numbers are those of the plan") {
 }
 
 TEST_CASE("the loss scale falls, waits and grows as it should") {
-  const own::ScaleRule rule{.growth = 2, .backoff = 0.5, .least = 4, .window = 2, .hysteresis = 2};
-  own::Counters now{.hysteresis = 2, .loss_scale = 16};
-  const auto step = [&](bool finite) { return now = own::after_step(rule, now, finite); };
+  Config config;
+  config.precision.dynamic_loss_scale = true;
+  config.precision.min_loss_scale = 4;
+  config.precision.loss_scale_window = 2;
+  own::Counters now = own::first_counters(config, 16);
+  const auto step = [&](bool finite) { return now = own::after_step(config, now, finite); };
   CHECK(step(false).loss_scale == 16);  // the first infinity is let pass
   CHECK(step(false).loss_scale == 8);
   CHECK(step(false).loss_scale == 4);
@@ -239,7 +242,7 @@ TEST_CASE("a router's choices and losses have known values") {
   moe.capacity_factor = 0.5;
   const std::vector<float> logits{0, 1, 0, 1, 0, 1, 1, 0};
   const std::vector<char> real{1, 1, 1, 1};
-  const own::Router router(moe, {.tokens = 4, .balance_group = 4, .capacity_group = 4});
+  const own::Router router(moe, 4, 4, 4);
   const own::RouterInput input{.logits = logits, .bias = {}, .real = real};
   const own::RouterChoices made = router.choose(input);
   CHECK(made.chosen == std::vector<int>{1, 1, 1, 0});

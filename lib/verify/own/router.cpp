@@ -30,10 +30,6 @@ std::int64_t Router::place(std::int64_t token, std::int64_t round) const {
   return token * moe_.router_topk + round;
 }
 
-std::int64_t Router::capacity_group() const {
-  return moe_.capacity_factor ? sizes_.capacity_group : sizes_.balance_group;
-}
-
 Router::Values Router::logits_of(const RouterInput& input, std::int64_t token) const {
   const auto row = input.logits.subspan(static_cast<std::size_t>(token * moe_.num_experts),
                                         static_cast<std::size_t>(moe_.num_experts));
@@ -68,7 +64,7 @@ ExpertWeights Router::weights() const {
 /// The number of choices that an expert accepts from a capacity group of tokens.
 std::int64_t Router::places(const RouterInput& input, std::int64_t first) const {
   std::int64_t tokens = 0;
-  for (std::int64_t t = first; t < first + capacity_group(); ++t) {
+  for (std::int64_t t = first; t < first + capacity_group_; ++t) {
     tokens += at(input.real, t) != 0;
   }
   const auto choices = static_cast<double>(tokens * moe_.router_topk);
@@ -132,7 +128,7 @@ void Router::choose_in_rounds(const RouterInput& input, std::int64_t first,
   std::vector<std::int64_t> taken(static_cast<std::size_t>(moe_.num_experts));
   const std::int64_t most = places(input, first);
   for (std::int64_t round = 0; round < moe_.router_topk; ++round) {
-    for (std::int64_t token = first; token < first + capacity_group(); ++token) {
+    for (std::int64_t token = first; token < first + capacity_group_; ++token) {
       if (at(input.real, token) == 0) continue;
       Values left = left_in_round(input, made, token, round);
       for (double& value : left) value = double{static_cast<float>(value)};
@@ -150,7 +146,7 @@ void Router::choose_in_rounds(const RouterInput& input, std::int64_t first,
 Router::Values Router::weights_of(const RouterInput& input, std::int64_t first,
                                   const RouterChoices& made) const {
   Values all;
-  for (std::int64_t token = first; token < first + capacity_group(); ++token) {
+  for (std::int64_t token = first; token < first + capacity_group_; ++token) {
     const Values values = scores(input, token);
     double sum = 0;
     for (std::int64_t round = 0; round < moe_.router_topk; ++round) {
@@ -167,7 +163,7 @@ Router::Values Router::weights_of(const RouterInput& input, std::int64_t first,
 /// The choices of a group's tokens, as indices in the group, in the order in which they get places.
 std::vector<std::int64_t> Router::in_order(const RouterInput& input, std::int64_t first,
                                            const RouterChoices& made) const {
-  std::vector<std::int64_t> order(static_cast<std::size_t>(capacity_group() * moe_.router_topk));
+  std::vector<std::int64_t> order(static_cast<std::size_t>(capacity_group_ * moe_.router_topk));
   std::iota(order.begin(), order.end(), 0);
   if (moe_.overflow == Overflow::token) return order;
   const bool by_weight = moe_.overflow == Overflow::probability;
@@ -191,13 +187,13 @@ void Router::drop(const RouterInput& input, std::int64_t first, RouterChoices& m
 }
 
 RouterChoices Router::choose(const RouterInput& input) const {
-  const auto count = static_cast<std::size_t>(place(sizes_.tokens, 0));
+  const auto count = static_cast<std::size_t>(place(tokens_, 0));
   RouterChoices made{std::vector(count, -1), std::vector<char>(count), std::vector(count, -1)};
   const bool in_rounds = moe_.router_choice == "rounds";
-  for (std::int64_t token = 0; token < sizes_.tokens && !in_rounds; ++token) {
+  for (std::int64_t token = 0; token < tokens_ && !in_rounds; ++token) {
     if (at(input.real, token) != 0) choose_for(input, token, made);
   }
-  for (std::int64_t first = 0; first < sizes_.tokens; first += capacity_group()) {
+  for (std::int64_t first = 0; first < tokens_; first += capacity_group_) {
     in_rounds ? choose_in_rounds(input, first, made) : drop(input, first, made);
   }
   return made;
@@ -210,7 +206,7 @@ double Router::balance(const RouterInput& input, const RouterChoices& made, std:
   Values counts(static_cast<std::size_t>(moe_.num_experts));
   Values sums(counts.size());
   double all = 0;
-  for (std::int64_t token = first; token < first + sizes_.balance_group; ++token) {
+  for (std::int64_t token = first; token < first + balance_group_; ++token) {
     if (at(input.real, token) == 0) continue;
     for (std::int64_t j = 0; j < moe_.router_topk; ++j) {
       if (round >= 0 && j != round) continue;
@@ -231,7 +227,7 @@ double Router::evenness(const RouterInput& input, const RouterChoices& made) con
   double sum = 0;
   const bool in_rounds = moe_.router_choice == "rounds";
   const std::int64_t rounds = in_rounds ? moe_.router_topk : 1;
-  for (std::int64_t first = 0; first < sizes_.tokens; first += sizes_.balance_group) {
+  for (std::int64_t first = 0; first < tokens_; first += balance_group_) {
     for (std::int64_t round = 0; round < rounds; ++round) {
       sum += balance(input, made, first, in_rounds ? round : -1);
     }
@@ -258,7 +254,7 @@ Router::Values Router::loads(const RouterChoices& made) const {
 
 RouterSums Router::sums(const RouterInput& input, const RouterChoices& choices) const {
   RouterSums made{.balance = evenness(input, choices), .loads = loads(choices)};
-  for (std::int64_t token = 0; token < sizes_.tokens; ++token) {
+  for (std::int64_t token = 0; token < tokens_; ++token) {
     if (at(input.real, token) == 0) continue;
     made.z_loss += std::pow(log_sum(logits_of(input, token)), 2);
     for (const double p : probabilities(input, token)) {

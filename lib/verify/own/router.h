@@ -10,13 +10,6 @@
 
 namespace trainctl::own {
 
-/// The numbers of tokens in a step, in a balance group and in a capacity group.
-struct RouterSizes {
-  std::int64_t tokens = 0;
-  std::int64_t balance_group = 0;
-  std::int64_t capacity_group = 0;
-};
-
 /// The inputs of a layer's router for the tokens of a step, in the order of the data.
 struct RouterInput {
   std::span<const float> logits;  // [tokens, experts]
@@ -42,7 +35,13 @@ struct RouterSums {
 
 class Router {
  public:
-  Router(const MoeConfig& moe, const RouterSizes& sizes) : moe_(moe), sizes_(sizes) {}
+  /// The numbers of tokens are those in a step, in a balance group and in a capacity group.
+  Router(const MoeConfig& moe, std::int64_t tokens, std::int64_t balance_group,
+         std::int64_t capacity_group)
+      : moe_(moe),
+        tokens_(tokens),
+        balance_group_(balance_group),
+        capacity_group_(moe.capacity_factor ? capacity_group : balance_group) {}
 
   RouterChoices choose(const RouterInput& input) const;
   /// The router's addition to the step's loss if the choices are held fixed. `positions` is the
@@ -61,7 +60,6 @@ class Router {
   ExpertWeights weights() const;
   std::int64_t place(std::int64_t token, std::int64_t round) const;
   std::int64_t places(const RouterInput& input, std::int64_t first) const;
-  std::int64_t capacity_group() const;
   void leave_best_groups(const RouterInput& input, std::int64_t token, Values& ranking) const;
   void choose_for(const RouterInput& input, std::int64_t token, RouterChoices& made) const;
   void choose_in_rounds(const RouterInput& input, std::int64_t first, RouterChoices& made) const;
@@ -77,7 +75,7 @@ class Router {
   Values loads(const RouterChoices& made) const;
 
   const MoeConfig& moe_;
-  RouterSizes sizes_;
+  std::int64_t tokens_, balance_group_, capacity_group_;
 };
 
 }  // namespace trainctl::own

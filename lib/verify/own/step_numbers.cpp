@@ -22,13 +22,14 @@ double left_of_last_phase(DecayStyle style, double part) {
   return 1 - std::sqrt(part);
 }
 
-bool splits_model(const ParallelConfig& parallel) {
-  if (!parallel.parallel_mode) return true;
-  return *parallel.parallel_mode != ParallelMode::stand_alone &&
-         *parallel.parallel_mode != ParallelMode::data_parallel;
-}
-
-}  // namespace
+/// The movement of the loss scale by section precision, without its initial value.
+struct ScaleRule {
+  double growth = 1;
+  double backoff = 1;
+  double least = 1;
+  std::int64_t window = 1;
+  std::int64_t hysteresis = 1;
+};
 
 ScaleRule scale_rule(const Config& config) {
   const PrecisionConfig& precision = config.precision;
@@ -45,7 +46,20 @@ ScaleRule scale_rule(const Config& config) {
           .hysteresis = precision.loss_scale_hysteresis};
 }
 
-Counters after_step(const ScaleRule& rule, Counters counters, bool finite) {
+bool splits_model(const ParallelConfig& parallel) {
+  if (!parallel.parallel_mode) return true;
+  return *parallel.parallel_mode != ParallelMode::stand_alone &&
+         *parallel.parallel_mode != ParallelMode::data_parallel;
+}
+
+}  // namespace
+
+Counters first_counters(const Config& config, double loss_scale) {
+  return {.hysteresis = scale_rule(config).hysteresis, .loss_scale = loss_scale};
+}
+
+Counters after_step(const Config& config, Counters counters, bool finite) {
+  const ScaleRule rule = scale_rule(config);
   if (!finite) {
     counters.good_steps = 0;
     if (counters.hysteresis > 0) --counters.hysteresis;

@@ -10,16 +10,6 @@
 
 namespace trainctl::own {
 
-/// The movement of the loss scale by section precision, without its initial value.
-struct ScaleRule {
-  double growth = 1;
-  double backoff = 1;
-  double least = 1;
-  std::int64_t window = 1;
-  std::int64_t hysteresis = 1;
-};
-ScaleRule scale_rule(const Config& config);
-
 /// The counters that carry over from step to step.
 struct Counters {
   std::int64_t updates = 0;
@@ -27,8 +17,10 @@ struct Counters {
   std::int64_t hysteresis = 1;
   double loss_scale = 1;
 };
+/// The counters before the first step of a run whose initial loss scale is `loss_scale`.
+Counters first_counters(const Config& config, double loss_scale);
 /// The counters after a step, whose gradients were all finite or not.
-Counters after_step(const ScaleRule& rule, Counters counters, bool finite);
+Counters after_step(const Config& config, Counters counters, bool finite);
 
 /// The learning rate for the update after `updates` completed ones.
 double learning_rate(const LrScheduleConfig& schedule, std::int64_t steps, std::int64_t updates);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "config/schema/known_paths.h"
 #include "config/schema/optimizers.h"
 #include "plan/tables/model.h"
@@ -221,11 +222,7 @@ void replace_all(std::string& text, std::string_view what, std::int64_t number) 
 
 std::span<const OptionKey> option_keys() { return keys; }
 
-std::string word_text(const Settings& word) {
-  std::string text;
-  for (const std::string& setting : word) text += (text.empty() ? "" : " ") + setting;
-  return text;
-}
+std::string word_text(const Settings& word) { return joined(word, " "); }
 
 std::vector<Settings> option_words(const OptionKey& key, const Config& file) {
   const std::string path(key.path);
