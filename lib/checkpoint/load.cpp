@@ -135,12 +135,13 @@ void fill(const Manifest& manifest, const std::filesystem::path& directory, cons
       if (memory.dtype != DType::f32) wide.resize(static_cast<std::size_t>(memory.numel()));
       float* const begin = wide.empty() ? memory.as<float>() : wide.data();
       std::memset(memory.data, 0, static_cast<std::size_t>(memory.bytes()));
-      for (const BoxPart& part : cut_into_boxes(shard_box(parameter, plan.mesh, rank), held)) {
+      const Box share = shard_box(parameter, plan.mesh, rank);
+      for (const Box& part : cut_into_boxes(share, held)) {
         if (wanted.begins) break;
-        float* target = begin + (part.first - held.begin);
+        float* target = begin + (index_in(share, part) - held.begin);
         for (const SavedPiece& piece : wanted.saved->pieces) {
-          const Box shared = intersection(part.box, piece.box);
-          if (shared.numel() > 0) reader.copy(*wanted.saved, piece, shared, part.box, target);
+          const Box shared = intersection(part, piece.box);
+          if (shared.numel() > 0) reader.copy(*wanted.saved, piece, shared, part, target);
         }
       }
       if (!wide.empty()) store_floats(wide.data(), memory);

@@ -53,17 +53,18 @@ Tensor values_at(const ParamStore& store, int value, int parameter, std::int64_t
 
 std::vector<Region> saved_regions(const Plan& plan, const ParamStore& store,
                                   const OptimizerConfig& optimizer, std::int64_t rank) {
-  const std::vector<std::vector<BoxPart>> parts = saved_parts(plan, store.ownership(), rank);
+  const std::vector<std::vector<Box>> boxes = saved_parts(plan, store.ownership(), rank);
   const int kinds = saved_kinds(store.table(), optimizer);
   std::vector<Region> regions;
   for (int value = 0; value < kinds; ++value) {
-    for (int i = 0; i < std::ssize(parts); ++i) {
+    for (int i = 0; i < std::ssize(boxes); ++i) {
       const ParamSpec& parameter = at(store.table(), i);
       const std::vector<std::string> words = saved_values(parameter, optimizer);
       if (value >= std::ssize(words)) continue;
-      for (const BoxPart& part : at(parts, i)) {
+      const Box share = shard_box(parameter, plan.mesh, rank);
+      for (const Box& box : at(boxes, i)) {
         regions.push_back({parameter.name, at(words, value), saved_shape(parameter, plan.model),
-                           part.box, values_at(store, value, i, part.first, part.box.numel()),
+                           box, values_at(store, value, i, index_in(share, box), box.numel()),
                            keeper_of(parameter, value, optimizer)});
       }
     }

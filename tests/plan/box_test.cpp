@@ -66,15 +66,15 @@ TEST_CASE("a stretch of a share is cut into boxes that hold exactly its elements
     const std::int64_t begin = random.below(share.numel() + 1);
     const Slice part{begin, begin + random.below(share.numel() - begin + 1)};
     CAPTURE(seed, share.to_string(), part.begin, part.end);
-    const std::vector<BoxPart> boxes = cut_into_boxes(share, part);
+    const std::vector<Box> boxes = cut_into_boxes(share, part);
     CHECK(std::ssize(boxes) <= 2 * whole.rank() - 1);
     std::int64_t reached = part.begin;
-    for (const BoxPart& one : boxes) {
-      REQUIRE(one.first == reached);
-      for (std::int64_t i = 0; i < one.box.numel(); ++i) {
-        REQUIRE(place_of(one.box, whole, i) == place_of(share, whole, one.first + i));
+    for (const Box& one : boxes) {
+      REQUIRE(index_in(share, one) == reached);
+      for (std::int64_t i = 0; i < one.numel(); ++i) {
+        REQUIRE(place_of(one, whole, i) == place_of(share, whole, reached + i));
       }
-      reached += one.box.numel();
+      reached += one.numel();
     }
     CHECK(reached == part.end);
   }

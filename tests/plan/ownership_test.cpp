@@ -139,7 +139,7 @@ TEST_CASE("the ranks together write each element of the model once", "[ownership
       const StagePlan& stage = plan.stage_of(rank);
       for (const ParamSpec& row : stage.parameters) shapes[row.name] = saved_shape(row, plan.model);
       const OwnershipTable table = make_ownership(plan, rank);
-      const std::vector<std::vector<BoxPart>> parts = saved_parts(plan, table, rank);
+      const std::vector<std::vector<Box>> parts = saved_parts(plan, table, rank);
       bytes.push_back(saved_bytes(parts, stage.parameters, one.config.optimizer));
       for (std::size_t number = 0; number < parts.size(); ++number) {
         const ParamSpec& row = stage.parameters[number];
@@ -147,10 +147,11 @@ TEST_CASE("the ranks together write each element of the model once", "[ownership
         const Shape whole = saved_shape(row, plan.model);
         Counts& counts = written[row.name];
         counts.resize(static_cast<std::size_t>(whole.numel()));
-        for (const BoxPart& part : parts[number]) {
-          CHECK(owned.begin <= part.first);
-          CHECK(part.first + part.box.numel() <= owned.end);
-          for (const BoxRun& run : runs_between(part.box, part.box, whole_box(whole))) {
+        for (const Box& box : parts[number]) {
+          const std::int64_t first = index_in(shard_box(row, plan.mesh, rank), box);
+          CHECK(owned.begin <= first);
+          CHECK(first + box.numel() <= owned.end);
+          for (const BoxRun& run : runs_between(box, box, whole_box(whole))) {
             for (std::int64_t i = run.to; i < run.to + run.length; ++i) {
               ++counts[static_cast<std::size_t>(i)];
             }

@@ -173,12 +173,13 @@ class RankRounds {
                 std::int64_t packed, std::vector<MatrixRows>& list) const {
     const int dims = owners_.spec(part).global_shape.rank();
     const std::int64_t columns = owners_.spec(part).global_shape[dims - 1];
-    for (const BoxPart& one : cut_into_boxes(owners_.share(part, rank), own)) {
-      const auto begin = [&](int dim) { return at(one.box.begin, dim); };
-      MatrixRows rows{.packed = packed + one.first - own.begin,
+    const Box share = owners_.share(part, rank);
+    for (const Box& box : cut_into_boxes(share, own)) {
+      const auto begin = [&](int dim) { return at(box.begin, dim); };
+      MatrixRows rows{.packed = packed + index_in(share, box) - own.begin,
                       .stacked = top + begin(dims - 2) * columns + begin(dims - 1),
-                      .rows = one.box.extent[dims - 2],
-                      .length = one.box.extent[dims - 1]};
+                      .rows = box.extent[dims - 2],
+                      .length = box.extent[dims - 1]};
       if (rows.length == columns) rows = {rows.packed, rows.stacked, 1, rows.rows * columns};
       list.push_back(rows);
     }

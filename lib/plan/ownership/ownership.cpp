@@ -411,11 +411,11 @@ Shape saved_shape(const ParamSpec& parameter, const ModelShape& model) {
   return shape;
 }
 
-std::vector<std::vector<BoxPart>> saved_parts(const Plan& plan, const OwnershipTable& table,
-                                              std::int64_t rank) {
+std::vector<std::vector<Box>> saved_parts(const Plan& plan, const OwnershipTable& table,
+                                          std::int64_t rank) {
   const StagePlan& stage = plan.stage_of(rank);
   const std::array<Ranks, 2> data = data_ranks(plan.mesh, rank);
-  std::vector<std::vector<BoxPart>> parts(stage.parameters.size());
+  std::vector<std::vector<Box>> parts(stage.parameters.size());
   for (int i = 0; i < static_cast<int>(stage.parameters.size()); ++i) {
     const ParamSpec& parameter = at(stage.parameters, i);
     const Ownership& own = at(table.parameters, i);
@@ -425,21 +425,19 @@ std::vector<std::vector<BoxPart>> saved_parts(const Plan& plan, const OwnershipT
     const Copies copies = copies_of(own, table, at(stage.shards, i), parameter, data, rank);
     const Slice part = part_of(own.owned, copies, parameter, i);
     const Box real = whole_box(saved_shape(parameter, plan.model));
-    for (BoxPart& box : cut_into_boxes(shard_box(parameter, plan.mesh, rank), part)) {
-      box.box = intersection(box.box, real);
-      if (box.box.numel() > 0) at(parts, i).push_back(box);
+    for (const Box& box : cut_into_boxes(shard_box(parameter, plan.mesh, rank), part)) {
+      const Box written = intersection(box, real);
+      if (written.numel() > 0) at(parts, i).push_back(written);
     }
   }
   return parts;
 }
 
-std::int64_t saved_bytes(const std::vector<std::vector<BoxPart>>& parts,
+std::int64_t saved_bytes(const std::vector<std::vector<Box>>& parts,
                          const std::vector<ParamSpec>& table, const OptimizerConfig& optimizer) {
   std::int64_t bytes = 0;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    for (const BoxPart& part : parts[i]) {
-      bytes += part.box.numel() * saved_value_bytes(table[i], optimizer);
-    }
+    for (const Box& box : parts[i]) bytes += box.numel() * saved_value_bytes(table[i], optimizer);
   }
   return bytes;
 }

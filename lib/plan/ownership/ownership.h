@@ -101,16 +101,16 @@ inline bool saves_in_background(const CheckpointConfig& saves) {
   return saves.asynchronous && (saves.every > 0 || saves.every_minutes > 0);
 }
 
-/// By parameter of its stage, the parts that a rank writes to a checkpoint; all ranks together
+/// By parameter of its stage, the boxes that a rank writes to a checkpoint; all ranks together
 /// write each element of the model once. A rank writes only parts that it updates, whose masters
 /// and optimizer values are up to date. Replicas with equal values divide the rows, and small
 /// parameters are assigned to them cyclically. `plan` as for make_ownership, `table` of the same
 /// rank.
-std::vector<std::vector<BoxPart>> saved_parts(const Plan& plan, const OwnershipTable& table,
-                                              std::int64_t rank);
+std::vector<std::vector<Box>> saved_parts(const Plan& plan, const OwnershipTable& table,
+                                          std::int64_t rank);
 
 /// The bytes of all parts; `table` is the parameter table of the stage.
-std::int64_t saved_bytes(const std::vector<std::vector<BoxPart>>& parts,
+std::int64_t saved_bytes(const std::vector<std::vector<Box>>& parts,
                          const std::vector<ParamSpec>& table, const OptimizerConfig& optimizer);
 /// The bytes of the saved state of the whole model.
 std::int64_t saved_bytes(const Plan& plan, const OptimizerConfig& optimizer);

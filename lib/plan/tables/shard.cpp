@@ -42,11 +42,11 @@ std::int64_t stride_of(const Shape& extent, int dim) {
   return stride;
 }
 
-/// Cuts elements [begin, end) of `box` into boxes, from dim `dim` on; earlier dims have extent 1.
-void cut(const Box& box, int dim, std::int64_t first, Slice part, std::vector<BoxPart>& out) {
+/// Cuts elements `part` of `box` into boxes, from dim `dim` on; earlier dims have extent 1.
+void cut(const Box& box, int dim, Slice part, std::vector<Box>& out) {
   if (part.begin == part.end) return;
   const std::int64_t stride = stride_of(box.extent, dim);
-  const auto add_rows = [&](std::int64_t row, std::int64_t rows) {
+  const auto rows_of = [&](std::int64_t row, std::int64_t rows) {
     Box piece = box;
     at(piece.begin, dim) += row;
     piece.extent[dim] = rows;
@@ -56,13 +56,11 @@ void cut(const Box& box, int dim, std::int64_t first, Slice part, std::vector<Bo
   const std::int64_t tail = part.end / stride;
   const std::int64_t into = part.begin % stride;
   const std::int64_t past = part.end % stride;
-  if (head == tail) {  // the elements lie within one row
-    return cut(add_rows(head, 1), dim + 1, first + head * stride, {into, past}, out);
-  }
-  if (into > 0) cut(add_rows(head, 1), dim + 1, first + head * stride, {into, stride}, out);
+  if (head == tail) return cut(rows_of(head, 1), dim + 1, {into, past}, out);  // within one row
+  if (into > 0) cut(rows_of(head, 1), dim + 1, {into, stride}, out);
   const std::int64_t full = head + (into > 0 ? 1 : 0);
-  if (full < tail) out.push_back({first + full * stride, add_rows(full, tail - full)});
-  if (past > 0) cut(add_rows(tail, 1), dim + 1, first + tail * stride, {0, past}, out);
+  if (full < tail) out.push_back(rows_of(full, tail - full));
+  if (past > 0) cut(rows_of(tail, 1), dim + 1, {0, past}, out);
 }
 
 }  // namespace
@@ -98,11 +96,19 @@ Box intersection(const Box& a, const Box& b) {
   return both;
 }
 
-std::vector<BoxPart> cut_into_boxes(const Box& share, Slice part) {
-  std::vector<BoxPart> parts;
-  if (share.extent.rank() == 0) return {{0, share}};
-  cut(share, 0, 0, part, parts);
-  return parts;
+std::int64_t index_in(const Box& share, const Box& part) {
+  std::int64_t index = 0;
+  for (int dim = 0; dim < share.extent.rank(); ++dim) {
+    index += (at(part.begin, dim) - at(share.begin, dim)) * stride_of(share.extent, dim);
+  }
+  return index;
+}
+
+std::vector<Box> cut_into_boxes(const Box& share, Slice part) {
+  std::vector<Box> boxes;
+  if (share.extent.rank() == 0) return {share};
+  cut(share, 0, part, boxes);
+  return boxes;
 }
 
 std::vector<BoxRun> runs_between(const Box& part, const Box& source, const Box& target) {

@@ -32,13 +32,12 @@ Box shard_box(const ParamSpec& parameter, const Mesh& mesh, std::int64_t rank);
 /// The elements in both boxes, which have equal rank; numel() is 0 if there are none.
 Box intersection(const Box& a, const Box& b);
 
-struct BoxPart {
-  std::int64_t first = 0;  // index in the share (row-major) of the part's first element
-  Box box;                 // box in the whole parameter, contiguous in the share
-};
-
-/// Cuts the elements `part` of the box `share` into as few boxes as possible, at most 2 rank - 1.
-std::vector<BoxPart> cut_into_boxes(const Box& share, Slice part);
+/// The index, in the elements of `share` (row-major), of the first element of `part`, which is in
+/// it.
+std::int64_t index_in(const Box& share, const Box& part);
+/// Cuts the elements `part` of the box `share` into as few boxes as possible, at most 2 rank - 1,
+/// each contiguous in the share.
+std::vector<Box> cut_into_boxes(const Box& share, Slice part);
 
 /// Elements [from, from + length) of one box, or of a whole parameter, are elements [to, to +
 /// length) of another box or of a shard (row-major).
