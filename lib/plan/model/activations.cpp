@@ -171,7 +171,7 @@ bool gathers_attention(const LayerShare& share) {
 }
 bool gathers_feed_forward(const LayerForm& form, const LayerShare& share) {
   if (!form.has_experts()) return gathers(share.stream, share.split.feed_forward);
-  return share.stream == Layout::tokens && form.experts().needs_all(share.exchange.by_stream);
+  return share.stream == Layout::tokens && form.needs_all(share.exchange.by_stream);
 }
 
 /// The gradients of a branch's output, from the residual stream (available from `start` on) to the
@@ -252,7 +252,7 @@ BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& 
     block.post_norm2 = maker.add(prefix + "post_norm2", post_norm_rows(form, share, {}));
   }
   // W of routed experts reads a copy of each token's gradient for each of its experts instead.
-  const bool only_routed = form.has_experts() && form.experts().shared_ffn == 0;
+  const bool only_routed = form.has_experts() && form.shared_ffn == 0;
   add_branch_gradients(maker, form, share, prefix + "d_output", Moment::gradient, prefix + "mlp.",
                        gathers_feed_forward(form, share), only_routed, block.mlp_branch);
   add_branch_gradients(maker, form, share, attention + "d_middle", Moment::backward, attention,

@@ -77,8 +77,8 @@ LocalShape whole_shape(const LayerForm& form, std::int64_t tokens) {
   if (!form.has_experts()) {
     whole.ffn = form.ffn;
   } else {
-    whole.expert_ffn = form.experts().expert_ffn;
-    whole.shared_ffn = form.experts().shared_ffn;
+    whole.expert_ffn = form.expert_ffn;
+    whole.shared_ffn = form.shared_ffn;
   }
   return whole;
 }

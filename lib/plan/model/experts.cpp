@@ -24,13 +24,12 @@ ExpertTransit<RowSpec> transit_with(Life life, const LayerForm& form, const Laye
 }
 
 Shape counts_shape(const LayerForm& form, const LayerShare& share) {
-  return {share.expert_ranks(), form.experts().experts};
+  return {share.expert_ranks(), form.experts};
 }
 
 }  // namespace
 
 ExpertRows<RowSpec> expert_rows(const LayerForm& form, const LayerShare& share) {
-  const ExpertsForm& experts = form.experts();
   const LocalShape& local = share.local;
   const auto routed = [](const Shape& shape, DType type, Life life = life::for_backward) {
     return RowSpec{shape, type, life, BlockPart::mlp};
@@ -39,9 +38,9 @@ ExpertRows<RowSpec> expert_rows(const LayerForm& form, const LayerShare& share) 
     return RowSpec{shape, type, life::host_counts};
   };
   ExpertRows<RowSpec> rows;
-  rows.logits = routed({local.routed_tokens, experts.experts}, DType::f32);
-  rows.chosen = rows.slot = routed({local.routed_tokens, experts.topk}, DType::i32);
-  rows.choices = routed({local.counted_rows, experts.experts}, DType::i32);
+  rows.logits = routed({local.routed_tokens, form.experts}, DType::f32);
+  rows.chosen = rows.slot = routed({local.routed_tokens, form.topk}, DType::i32);
+  rows.choices = routed({local.counted_rows, form.experts}, DType::i32);
   rows.rows = routed({local.expert_rows, form.hidden}, share.compute, life::for_weight);
   rows.row_weight = routed({local.expert_rows}, DType::f32, life::for_weight);
   rows.mlp = feed_forward_rows(local.expert_rows, local.expert_ffn, form.gated, share.compute);
@@ -59,30 +58,27 @@ ExpertTransit<RowSpec> expert_transit(const LayerForm& form, const LayerShare& s
 
 ExpertRows<RowSpec> expert_gradients(const LayerForm& form, const LayerShare& share) {
   const LocalShape& local = share.local;
-  return {
-      .logits = {{local.stream_rows, form.experts().experts}, DType::f32, life::output_gradient},
-      .rows = {{local.expert_rows, form.hidden}, share.compute, life::output_gradient},
-      .mlp =
-          feed_forward_gradients(local.expert_rows, local.expert_ffn, form.gated, share.compute)};
+  return {.logits = {{local.stream_rows, form.experts}, DType::f32, life::output_gradient},
+          .rows = {{local.expert_rows, form.hidden}, share.compute, life::output_gradient},
+          .mlp = feed_forward_gradients(local.expert_rows, local.expert_ffn, form.gated,
+                                        share.compute)};
 }
 
 FeedForwardRows<RowSpec> shared_expert_rows(const LayerForm& form, const LayerShare& share) {
   const LocalShape& local = share.local;
-  if (form.experts().shared_ffn == 0) return {};
+  if (form.shared_ffn == 0) return {};
   return feed_forward_rows(local.tokens, local.shared_ffn, form.gated, share.compute);
 }
 
 FeedForwardRows<RowSpec> shared_expert_gradients(const LayerForm& form, const LayerShare& share) {
   const LocalShape& local = share.local;
-  if (form.experts().shared_ffn == 0) return {};
+  if (form.shared_ffn == 0) return {};
   return feed_forward_gradients(local.tokens, local.shared_ffn, form.gated, share.compute);
 }
 
 namespace {
 
-bool has_shared_gate(const LayerForm& form) {
-  return form.experts().shared_ffn > 0 && form.experts().shared_gate;
-}
+bool has_shared_gate(const LayerForm& form) { return form.shared_ffn > 0 && form.shared_gate; }
 
 }  // namespace
 
@@ -97,23 +93,22 @@ RowSpec shared_gate_gradient(const LayerForm& form, const LayerShare& share) {
 }
 
 ExpertScratch<RowSpec> expert_scratch(const LayerForm& form, const LayerShare& share) {
-  const ExpertsForm& experts = form.experts();
   const LocalShape& local = share.local;
   const ExchangeRule& rule = share.exchange;
   ExpertScratch<RowSpec> rows;
-  rows.weight = scratch_row({local.routed_tokens, experts.topk}, DType::f32);
+  rows.weight = scratch_row({local.routed_tokens, form.topk}, DType::f32);
   rows.sent_counts = scratch_row(counts_shape(form, share), DType::i64);
   rows.out = scratch_row({local.expert_rows, form.hidden}, share.compute);
   rows.scaled = scratch_row({local.expert_rows, local.expert_ffn}, share.compute);
   rows.d_row_weight = scratch_row({local.expert_rows}, DType::f32);
-  if (experts.shared_gate) {
+  if (form.shared_gate) {
     rows.shared_scaled = scratch_row({local.tokens, local.shared_ffn}, share.compute);
   }
   if (local.routing_ranks > 1) {
     const std::int64_t all = local.routing_ranks * local.routed_tokens;
-    rows.all_logits = scratch_row({all, experts.experts}, DType::f32);
-    rows.all_chosen = rows.all_slot = scratch_row({all, experts.topk}, DType::i32);
-    rows.all_weight = scratch_row({all, experts.topk}, DType::f32);
+    rows.all_logits = scratch_row({all, form.experts}, DType::f32);
+    rows.all_chosen = rows.all_slot = scratch_row({all, form.topk}, DType::i32);
+    rows.all_weight = scratch_row({all, form.topk}, DType::f32);
   }
   if (share.expert_ranks() > 1 && !rule.beside_passes) {
     rows.transit = transit_with(life::shared, form, share);
@@ -123,11 +118,11 @@ ExpertScratch<RowSpec> expert_scratch(const LayerForm& form, const LayerShare& s
   }
   if (share.stream == Layout::tokens) {
     if (!rule.by_stream) {
-      rows.all_d_logits = scratch_row({local.tokens, experts.experts}, DType::f32);
-    } else if (experts.shared_ffn > 0) {
+      rows.all_d_logits = scratch_row({local.tokens, form.experts}, DType::f32);
+    } else if (form.shared_ffn > 0) {
       rows.shared_y = scratch_row({local.stream_rows, form.hidden}, share.compute);
     }
-    if (experts.shared_gate) rows.shared_all_d_logit = scratch_row({local.tokens, 1}, DType::f32);
+    if (form.shared_gate) rows.shared_all_d_logit = scratch_row({local.tokens, 1}, DType::f32);
   }
   if (share.compute == DType::f32) return rows;
   rows.wide = scratch_row({local.stream_rows, form.hidden}, DType::f32);
@@ -136,15 +131,13 @@ ExpertScratch<RowSpec> expert_scratch(const LayerForm& form, const LayerShare& s
 }
 
 Products router_products(const LayerForm& form, const LocalShape& local) {
-  const ExpertsForm& experts = form.experts();
-  Products products{{{}, local.stream_rows, form.hidden, experts.experts}};
-  if (experts.shared_gate) products.push_back({{}, local.stream_rows, form.hidden, 1});
+  Products products{{{}, local.stream_rows, form.hidden, form.experts}};
+  if (form.shared_gate) products.push_back({{}, local.stream_rows, form.hidden, 1});
   return products;
 }
 
 Products routed_products(const LayerForm& form, const LocalShape& local) {
-  const ExpertsForm& experts = form.experts();
-  const std::int64_t rows = local.met_tokens * experts.topk;
+  const std::int64_t rows = local.met_tokens * form.topk;
   Products products = feed_forward_products(rows, form.hidden, local.expert_ffn, form.gated);
   products.insert(products.begin(), {BlockPart::mlp, rows, 0, form.hidden});
   for (Product& one : products) one.experts = local.experts;
@@ -152,17 +145,16 @@ Products routed_products(const LayerForm& form, const LocalShape& local) {
 }
 
 Products shared_products(const LayerForm& form, const LocalShape& local) {
-  const ExpertsForm& experts = form.experts();
-  if (experts.shared_ffn == 0) return {};
+  if (form.shared_ffn == 0) return {};
   return feed_forward_products(local.tokens, form.hidden, local.shared_ffn, form.gated);
 }
 
 Exchanges expert_exchanges(const LayerForm& form, const LayerShare& share) {
-  if (!form.experts().needs_all(share.exchange.by_stream)) return {};
+  if (!form.needs_all(share.exchange.by_stream)) return {};
   Exchanges exchanges =
       region_exchanges(form, share, {.cargo = Cargo::experts, .first = BlockPart::mlp});
   // W of routed experts reads the rows kept in ExpertRows.
-  if (form.experts().shared_ffn == 0) exchanges.front().again_in_weight = false;
+  if (form.shared_ffn == 0) exchanges.front().again_in_weight = false;
   return exchanges;
 }
 
@@ -175,12 +167,11 @@ Exchanges router_exchanges(const LayerForm& form, const LayerShare& share) {
                     .type = DType::f32,
                     .part = BlockPart::mlp};
   };
-  const ExpertsForm& experts = form.experts();
   Exchanges exchanges;
   if (!share.exchange.by_stream) {
-    exchanges.push_back(of_tokens(Cargo::router, experts.experts));
+    exchanges.push_back(of_tokens(Cargo::router, form.experts));
   }
-  if (experts.shared_gate) exchanges.push_back(of_tokens(Cargo::shared_gate, 1));
+  if (form.shared_gate) exchanges.push_back(of_tokens(Cargo::shared_gate, 1));
   return exchanges;
 }
 
@@ -195,7 +186,7 @@ LayerCalls router_calls(const LayerForm& form, const LayerShare& share) {
                      .ranks = ranks,
                      .part = BlockPart::mlp,
                      .rows = rows,
-                     .width = form.experts().experts,
+                     .width = form.experts,
                      .type = type});
   };
   add(Cargo::scores, routers_kind(share.mesh, rule), local.routing_ranks,

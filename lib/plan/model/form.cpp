@@ -23,18 +23,18 @@ LayerForm layer_form(const ModelShape& model, std::int64_t layer) {
                                kind.qk_norm && model.qk_norm_form != QkNormForm::l2},
                  .ffn = kind.experts ? 0 : kind.ffn,
                  .gated = model.gated_mlp};
-  if (kind.experts) {
-    form.routed = ExpertsForm{.experts = model.experts,
-                              .topk = model.topk,
-                              .expert_ffn = model.expert_ffn,
-                              .shared_ffn = model.shared_ffn,
-                              .shared_gate = model.shared_gate,
-                              .routing_group = model.routing_group,
-                              .capacity_group = model.capacity_group,
-                              .capacity_factor = model.capacity_factor,
-                              .rounds = model.rounds,
-                              .free_counts = model.free_counts};
-  }
+  if (!kind.experts) return form;
+  form.routed = true;
+  form.experts = model.experts;
+  form.topk = model.topk;
+  form.expert_ffn = model.expert_ffn;
+  form.shared_ffn = model.shared_ffn;
+  form.shared_gate = model.shared_gate;
+  form.routing_group = model.routing_group;
+  form.capacity_group = model.capacity_group;
+  form.capacity_factor = model.capacity_factor;
+  form.rounds = model.rounds;
+  form.free_counts = model.free_counts;
   return form;
 }
 
@@ -78,8 +78,7 @@ std::int64_t parts_of(SplitBy split, const Mesh& mesh) {
 /// length; each chunk may have an additional row from every rank for every expert.
 void add_routing(const LayerForm& form, const Mesh& mesh, const ExchangeRule& rule,
                  LocalShape& local) {
-  const ExpertsForm routed = form.routed.value_or(ExpertsForm{});
-  local.experts = routed.experts / mesh.ep;
+  local.experts = form.experts / mesh.ep;
   local.routed_tokens = rule.by_stream ? local.stream_rows : local.tokens;
   local.sent_tokens = rule.by_slice ? local.tokens / mesh.tp : local.routed_tokens;
   local.met_tokens = local.sent_tokens * rule.parts;
@@ -90,31 +89,31 @@ void add_routing(const LayerForm& form, const Mesh& mesh, const ExchangeRule& ru
     const std::int64_t group = group_at_length(size, form.longest, length);
     return std::max<std::int64_t>(1, mesh.cp * tokens / std::max<std::int64_t>(1, group));
   };
-  local.routing_groups = groups(routed.routing_group, local.tokens, form.keys);
-  local.counted_rows = product({local.routing_groups, routed.counts_of_group()});
+  local.routing_groups = groups(form.routing_group, local.tokens, form.keys);
+  local.counted_rows = product({local.routing_groups, form.counts_of_group()});
   local.capacity = moe_capacity(form);
   const auto most = [&](std::int64_t experts, std::int64_t ranks, std::int64_t length) {
     const auto there = [&](std::int64_t tokens) {
       return length == form.keys ? tokens : tokens * length / form.keys;
     };
-    const std::int64_t choices = routed.rounds ? routed.topk : std::min(routed.topk, experts);
+    const std::int64_t choices = form.rounds ? form.topk : std::min(form.topk, experts);
     const std::int64_t rows = product({ranks, there(local.sent_tokens), choices});
     if (local.capacity == 0) return rows;
     LayerForm other = form;
     other.keys = length;
     return std::min(
-        rows, product({experts, ranks, groups(routed.capacity_group, there(local.tokens), length),
+        rows, product({experts, ranks, groups(form.capacity_group, there(local.tokens), length),
                        moe_capacity(other)}));
   };
-  local.routed_rows = most(routed.experts, 1, form.keys);
+  local.routed_rows = most(form.experts, 1, form.keys);
   // Other replicas may send longer sequences.
   local.expert_rows = most(local.experts, mesh.ep * rule.parts, form.longest);
   local.received_rows = most(local.experts, mesh.ep, form.longest);
   const std::int64_t more =
       rule.chunks > 1 && rule.parts > 1 ? product({rule.chunks, mesh.ep, local.experts}) : 0;
   local.gathered_rows = product({rule.parts, local.received_rows + more});
-  local.expert_ffn = routed.expert_ffn / mesh.etp;
-  local.shared_ffn = routed.shared_ffn / mesh.tp;
+  local.expert_ffn = form.expert_ffn / mesh.etp;
+  local.shared_ffn = form.shared_ffn / mesh.tp;
 }
 
 }  // namespace
@@ -146,11 +145,9 @@ LocalShape local_shape(const LayerForm& form, const MeshShare& share, BlockSplit
 }
 
 std::int64_t moe_capacity(const LayerForm& form) {
-  if (!form.has_experts() || form.experts().capacity_factor <= 0) return 0;
-  const ExpertsForm& routed = form.experts();
-  return expert_places(routed.capacity_factor, routed.topk,
-                       std::max<std::int64_t>(1, routed.experts),
-                       group_at_length(routed.capacity_group, form.longest, form.keys));
+  if (form.capacity_factor <= 0) return 0;
+  return expert_places(form.capacity_factor, form.topk, std::max<std::int64_t>(1, form.experts),
+                       group_at_length(form.capacity_group, form.longest, form.keys));
 }
 
 std::int64_t head_tokens(const ModelShape& model, const EndShape& local, DType compute,

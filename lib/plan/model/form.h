@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "base/dtype.h"
 #include "base/kinds.h"
@@ -31,7 +30,17 @@ struct AttentionForm {
   std::int64_t kv() const { return kv_heads * head_dim; }  // features of the keys and of the values
 };
 
-struct ExpertsForm {
+struct LayerForm {
+  std::int64_t hidden = 0;
+  std::int64_t keys = 0;     // tokens of a sequence
+  std::int64_t longest = 0;  // longest sequence of any replica, in tokens
+  NormKind norm = NormKind::layer_norm;
+  NormPlacement norms = NormPlacement::pre;
+  bool copies_gradients = false;  // gradients of branches are copied: dropout, factor or norm
+  AttentionForm attention{};
+  std::int64_t ffn = 0;  // width of an MLP
+  bool gated = false;    // act(gate) * up instead of act(up)
+  bool routed = false;   // the layer has experts; if false, it is an MLP
   std::int64_t experts = 1;
   std::int64_t topk = 1;        // number of experts of each token
   std::int64_t expert_ffn = 0;  // hidden width of one expert
@@ -43,27 +52,12 @@ struct ExpertsForm {
   bool rounds = false;
   bool free_counts = false;
 
+  bool has_experts() const { return routed; }
   /// Number of rows, with a count of choices for each expert, that each routing group has.
   std::int64_t counts_of_group() const { return rounds ? topk : free_counts ? 2 : 1; }
-  /// Whether the layer needs all tokens of the micro-batch even if each rank routes only those of
-  /// its part of the residual stream (`by_stream` of ExchangeRule); shared experts do.
+  /// Whether experts need all tokens of the micro-batch even if each rank routes only those of its
+  /// part of the residual stream (`by_stream` of ExchangeRule); shared experts do.
   bool needs_all(bool by_stream) const { return !by_stream || shared_ffn > 0; }
-};
-
-struct LayerForm {
-  std::int64_t hidden = 0;
-  std::int64_t keys = 0;     // tokens of a sequence
-  std::int64_t longest = 0;  // longest sequence of any replica, in tokens
-  NormKind norm = NormKind::layer_norm;
-  NormPlacement norms = NormPlacement::pre;
-  bool copies_gradients = false;  // gradients of branches are copied: dropout, factor or norm
-  AttentionForm attention{};
-  std::int64_t ffn = 0;                 // width of an MLP
-  bool gated = false;                   // act(gate) * up instead of act(up)
-  std::optional<ExpertsForm> routed{};  // the layer is an MLP if unset
-
-  bool has_experts() const { return routed.has_value(); }
-  const ExpertsForm& experts() const { return *routed; }
 };
 
 /// The form of layer `layer` (from 0). Only this function combines the model's sizes with those of
