@@ -360,9 +360,8 @@ using enum JsonText::Form;
 
 void write_costs(JsonText& json, const CutChoice& choice) {
   json.open_object(one_line);
-  const char* names[] = {"i", "j", "k", "none"};
-  json.member("taken", at(names, choice.taken));
-  for (const ProductCut cut : all_cuts) write_optional(json, at(names, cut), at(choice.costs, cut));
+  json.member("taken", word_of(choice.taken));
+  for (const ProductCut cut : all_cuts) write_optional(json, word_of(cut), at(choice.costs, cut));
   json.close();
 }
 

@@ -370,9 +370,7 @@ std::string schedule_section(const PrintInput& input, const Timeline& timeline) 
 
 namespace {
 
-constexpr const char* cut_names[] = {"i", "j", "k", "none"};
-
-std::string name_of(ProductCut cut) { return at(cut_names, cut); }
+std::string name_of(ProductCut cut) { return std::string(word_of(cut)); }
 
 std::string elements(double cost) { return format_grouped(std::llround(cost)); }
 

@@ -20,25 +20,25 @@ constexpr double moved_weight = 16;
 enum class Side : std::uint8_t { none, rows, columns };
 
 constexpr Side side_of_input(ProductCut cut) {
-  if (cut == ProductCut::i) return Side::rows;
-  return cut == ProductCut::k ? Side::columns : Side::none;
+  if (cut == "i") return Side::rows;
+  return cut == "k" ? Side::columns : Side::none;
 }
 
 constexpr Side side_of_output(ProductCut cut) {
-  if (cut == ProductCut::i) return Side::rows;
-  return cut == ProductCut::j ? Side::columns : Side::none;
+  if (cut == "i") return Side::rows;
+  return cut == "j" ? Side::columns : Side::none;
 }
 
 /// For a second factor, MindSpore compares the producer's cut with the cut of the weights (the
 /// second input).
 constexpr Side side_of_second(ProductCut cut) {
-  if (cut == ProductCut::j) return Side::columns;
-  return cut == ProductCut::k ? Side::rows : Side::none;
+  if (cut == "j") return Side::columns;
+  return cut == "k" ? Side::rows : Side::none;
 }
 
 std::int64_t& part(Extents& parts, ProductCut cut) {
-  if (cut == ProductCut::i) return parts.i;
-  return cut == ProductCut::j ? parts.j : parts.k;
+  if (cut == "i") return parts.i;
+  return cut == "j" ? parts.j : parts.k;
 }
 
 class CutRounds {
@@ -95,11 +95,11 @@ class CutRounds {
   ProductCut next_fixed(int product) const {
     Extents wanted = *at(fixed_, product);
     Extents done = at(answer_.parts, product);
-    for (const ProductCut cut : {ProductCut::i, ProductCut::j, ProductCut::k}) {
+    for (const ProductCut cut : {ProductCut("i"), ProductCut("j"), ProductCut("k")}) {
       const std::int64_t left = part(wanted, cut) / part(done, cut);
       if (left % factor_ == 0) return cut;
     }
-    return ProductCut::none;
+    return "none";
   }
 
   void take(int product, ProductCut cut) {
@@ -110,7 +110,7 @@ class CutRounds {
   void finish_round() {
     for (int product = 0; product < count(); ++product) {
       const ProductCut cut = at(answer_.rounds.back(), product).taken;
-      if (cut != ProductCut::none) part(at(answer_.parts, product), cut) *= factor_;
+      if (cut != "none") part(at(answer_.parts, product), cut) *= factor_;
     }
   }
 
@@ -124,14 +124,11 @@ class CutRounds {
   bool is_possible(int product, ProductCut cut) const {
     const Extents& share = at(shares_, product);
     const Extents& parts = at(answer_.parts, product);
-    switch (cut) {
-      case ProductCut::i:
-        return share.i % factor_ == 0 && (max_i_parts_ == 0 || parts.i < max_i_parts_);
-      case ProductCut::j: return share.j % factor_ == 0 && parts.k == 1;
-      case ProductCut::k: return share.k % factor_ == 0 && parts.j == 1;
-      case ProductCut::none: break;
+    if (cut == "i") {
+      return share.i % factor_ == 0 && (max_i_parts_ == 0 || parts.i < max_i_parts_);
     }
-    return true;
+    if (cut == "j") return share.j % factor_ == 0 && parts.k == 1;
+    return cut == "none" || (share.k % factor_ == 0 && parts.j == 1);
   }
 
   /// The cost of the cut itself: the elements of the tensor that it does not divide.
@@ -139,15 +136,11 @@ class CutRounds {
     const auto i = static_cast<double>(share.i);
     const auto k = static_cast<double>(share.k);
     const auto j = static_cast<double>(share.j);
-    switch (cut) {
-      case ProductCut::i: return rows_weight * j * k / factor_;
-      case ProductCut::j: return i * k / factor_;
-      case ProductCut::k: return i * j / factor_;
-      case ProductCut::none: break;
-    }
+    if (cut == "i") return rows_weight * j * k / factor_;
+    if (cut == "j") return i * k / factor_;
+    if (cut == "k") return i * j / factor_;
     const double least =
-        uncut_factor * std::min({own_cost(share, ProductCut::i), own_cost(share, ProductCut::j),
-                                 own_cost(share, ProductCut::k)});
+        uncut_factor * std::min({own_cost(share, "i"), own_cost(share, "j"), own_cost(share, "k")});
     return least * least / uncut_divisor;
   }
 
@@ -194,13 +187,10 @@ class CutRounds {
   void choose(int product) {
     CutChoice& choice = at(answer_.rounds.back(), product);
     std::optional<ProductCut> best;
-    const auto cost_of = [&](ProductCut cut) {
-      return choice.costs[static_cast<std::size_t>(cut)];
-    };
+    const auto cost_of = [&](ProductCut cut) { return at(choice.costs, cut); };
     for (const ProductCut cut : all_cuts) {
       if (!is_possible(product, cut)) continue;
-      choice.costs[static_cast<std::size_t>(cut)] =
-          own_cost(at(shares_, product), cut) + moving_cost(product, cut);
+      at(choice.costs, cut) = own_cost(at(shares_, product), cut) + moving_cost(product, cut);
       if (!best || *cost_of(cut) < *cost_of(*best)) best = cut;
     }
     take(product, *best);

@@ -12,8 +12,9 @@
 
 namespace trainctl {
 
-enum class ProductCut : std::uint8_t { i, j, k, none };
-inline constexpr std::array all_cuts{ProductCut::i, ProductCut::j, ProductCut::k, ProductCut::none};
+using ProductCut = OneOf<"i|j|k|none">;
+inline constexpr std::array all_cuts{ProductCut("i"), ProductCut("j"), ProductCut("k"),
+                                     ProductCut("none")};
 
 /// Text of the form "(i,k,j)".
 std::string parts_text(const Extents& parts);
@@ -21,7 +22,7 @@ std::string parts_text(const Extents& parts);
 /// The costs that a round compared for a product. A fixed product has none; it takes the next of
 /// its given cuts.
 struct CutChoice {
-  ProductCut taken = ProductCut::none;
+  ProductCut taken = "none";
   std::array<std::optional<double>, 4>
       costs{};  // cost in elements, by ProductCut; unset if impossible
 };
