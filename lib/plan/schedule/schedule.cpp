@@ -91,34 +91,38 @@ bool reads(const Action& row, const GatherBlock& block) {
 }
 
 std::string short_name(const Action& action) {
-  const std::string place = formatted("{}.{}", action.microbatch, action.chunk);
-  const std::string bucket =
-      formatted("{}{}", action.bucket, action.visit > 0 ? formatted(".{}", action.visit) : "");
-  switch (action.kind) {
-    case ActionKind::gather: return "gather " + bucket;
-    case ActionKind::wait_gather: return "wait_gather " + bucket;
-    case ActionKind::free: return "free " + bucket;
-    case ActionKind::fetch: return "fetch " + place;
-    case ActionKind::forward: return "F" + place;
-    case ActionKind::offload: return "offload " + place;
-    case ActionKind::wait_offload: return "wait_offload " + place;
-    case ActionKind::reload: return "reload " + place;
-    case ActionKind::wait_reload: return "wait_reload " + place;
-    case ActionKind::repeat: return "R" + place;
-    case ActionKind::backward_input: return "B" + place;
-    case ActionKind::backward_weight: return "W" + place;
-    case ActionKind::reduce: return "reduce " + bucket;
-    case ActionKind::reduce_embedding: return "reduce_embedding " + bucket;
-    case ActionKind::wait_reduce: return "wait_reduce " + bucket;
-    case ActionKind::step: return "step";
-    case ActionKind::send_forward: return "send_forward " + place;
-    case ActionKind::receive_forward: return "receive_forward " + place;
-    case ActionKind::send_backward: return "send_backward " + place;
-    case ActionKind::receive_backward: return "receive_backward " + place;
-    case ActionKind::wait_forward: return "wait_forward " + place;
-    case ActionKind::wait_backward: return "wait_backward " + place;
+  // In the order of ActionKind.
+  static constexpr const char* words[] = {"gather",
+                                          "wait_gather",
+                                          "free",
+                                          "fetch",
+                                          "F",
+                                          "offload",
+                                          "wait_offload",
+                                          "reload",
+                                          "wait_reload",
+                                          "R",
+                                          "B",
+                                          "W",
+                                          "reduce",
+                                          "reduce_embedding",
+                                          "wait_reduce",
+                                          "step",
+                                          "send_forward",
+                                          "receive_forward",
+                                          "send_backward",
+                                          "receive_backward",
+                                          "wait_forward",
+                                          "wait_backward"};
+  static_assert(std::size(words) == static_cast<std::size_t>(ActionKind::wait_backward) + 1);
+  const char* word = at(words, action.kind);
+  if (action.kind == ActionKind::step) return word;
+  if (names_bucket(action.kind)) {
+    return formatted("{} {}{}", word, action.bucket,
+                     action.visit > 0 ? formatted(".{}", action.visit) : "");
   }
-  return "?";
+  return formatted("{}{}{}.{}", word, is_pass(action.kind) ? "" : " ", action.microbatch,
+                   action.chunk);
 }
 
 std::string to_string(const Action& action) {
