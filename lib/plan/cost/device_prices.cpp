@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 #include <utility>
-#include <vector>
 
 #include "base/at.h"
 #include "base/integers.h"

@@ -1,7 +1,6 @@
 #include "plan/gradients/buckets.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <numeric>
 

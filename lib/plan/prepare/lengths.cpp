@@ -108,10 +108,9 @@ class Lengths {
     if (!windows_ || batch <= 0) {
       if (config_.train.steps > 0) return;
       if (has_errors_) return assume_steps();
-      check_.error("missing-key", "train.steps",
-                   "epochs gives no steps here, because the training data was not counted",
-                   "give train.steps or train.tokens, or let --data count it");
-      return;
+      return check_.error("missing-key", "train.steps",
+                          "epochs gives no steps here, because the training data was not counted",
+                          "give train.steps or train.tokens, or let --data count it");
     }
     const double passes = *config_.train.epochs;
     const std::int64_t sequences = sequences_of(passes);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -268,8 +269,7 @@ class StagePick {
   /// A scope for each limit of the bytes of a layer's pass, with all layers on the device.
   std::vector<Scope> scopes() const {
     std::set<std::int64_t> limits;
-    add_values(
-        options_, [](const Option& option) { return option.works; }, limits);
+    add_values(options_, &Option::works, limits);
     std::vector<Scope> all;
     for (const std::int64_t works : limits) {
       Options some = within(options_, [&](const Option& one) { return one.works <= works; });
@@ -307,10 +307,8 @@ class StagePick {
   /// Lists with some first blocks on the host, for each limit of the bytes during a pass.
   std::vector<CandidateList> host_lists() {
     std::set<std::int64_t> limits;
-    add_values(
-        options_, [](const Option& option) { return option.works; }, limits);
-    add_values(
-        host_options_, [](const Option& option) { return option.works; }, limits);
+    add_values(options_, &Option::works, limits);
+    add_values(host_options_, &Option::works, limits);
     std::vector<CandidateList> all;
     for (const std::int64_t works : limits) {
       const auto small = [&](const Option& option) { return option.works <= works; };
@@ -396,7 +394,7 @@ class StagePick {
   static void add_values(const Options& options, const auto& value_of,
                          std::set<std::int64_t>& values) {
     for (const std::vector<Option>& some : options) {
-      for (const Option& option : some) values.insert(value_of(option));
+      for (const Option& option : some) values.insert(std::invoke(value_of, option));
     }
   }
   static Options within(const Options& options, const auto& holds) {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <regex>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -92,14 +91,6 @@ std::vector<std::string> values_of(const std::string& text) {
           std::sregex_token_iterator()};
 }
 
-std::string listed(const std::vector<std::string>& values) {
-  std::string text;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    text += (i == 0 ? "" : i + 1 == values.size() ? " or " : ", ") + values[i];
-  }
-  return text;
-}
-
 class Prover {
  public:
   Prover(const Config& config, const SourceMap& sources, const Site& site,
@@ -135,7 +126,7 @@ class Prover {
     static const std::regex starts("start (\\d+(?:, \\d+)*(?: or \\d+)?)( ranks?.*)");
     std::smatch found;
     if (std::regex_match(part, found, starts)) {
-      const std::string kept = listed(kept_worlds(error, values_of(found[1])));
+      const std::string kept = alternatives(kept_worlds(error, values_of(found[1])), " or ");
       return kept.empty() ? "" : "start " + kept + (kept == "1" ? " rank" : found[2].str());
     }
     if (std::regex_match(part, found, limit)) return holds(error, found[1], found[2]) ? part : "";
@@ -148,7 +139,8 @@ class Prover {
       if (set_value(changed, path, value)) return part;  // not a single value
       if (trial_.cures(error, changed, site_, path)) kept.push_back(value);
     }
-    return kept.empty() ? "" : found[1].str() + " to " + listed(kept) + found[3].str();
+    return kept.empty() ? ""
+                        : found[1].str() + " to " + alternatives(kept, " or ") + found[3].str();
   }
 
   /// Whether one value cures the error; true if the key or the value cannot be tried.

@@ -16,12 +16,9 @@ namespace {
 
 /// A list as text: "1, 2 or 4".
 std::string one_of(const std::vector<std::int64_t>& values) {
-  std::string text;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (i > 0) text += i + 1 == values.size() ? " or " : ", ";
-    text += formatted("{}", values[i]);
-  }
-  return text;
+  std::vector<std::string> texts;
+  for (const std::int64_t value : values) texts.push_back(formatted("{}", value));
+  return alternatives(texts, " or ");
 }
 
 }  // namespace
@@ -125,10 +122,10 @@ std::string indivisible(const std::string& whole, const std::string& parts) {
   return formatted("{} must be divisible by {}", whole, parts);
 }
 
-std::string alternatives(const std::vector<std::string>& legal) {
+std::string alternatives(const std::vector<std::string>& legal, const char* last) {
   std::string text;
   for (std::size_t i = 0; i < legal.size(); ++i) {
-    if (i > 0) text += i + 1 == legal.size() ? ", or " : ", ";
+    if (i > 0) text += i + 1 == legal.size() ? last : ", ";
     text += legal[i];
   }
   return text;

@@ -77,8 +77,8 @@ std::string named(const std::string& key, std::int64_t value);
 std::string named(const std::string& key, const std::string& value);
 /// The rule as text: "num_layers (5) must be divisible by pipeline_stages (2)".
 std::string indivisible(const std::string& whole, const std::string& parts);
-/// A list as text: "a, b, or c".
-std::string alternatives(const std::vector<std::string>& legal);
+/// A list as text: "a, b, or c"; `last` comes before the last of several.
+std::string alternatives(const std::vector<std::string>& legal, const char* last = ", or ");
 /// The product of positive factors, or the largest 64-bit number if it overflows.
 std::int64_t product_of(std::initializer_list<std::int64_t> factors);
 /// A number with its noun: "8 ranks", "1 rank".

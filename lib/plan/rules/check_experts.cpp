@@ -295,10 +295,10 @@ void check_expert_layers(const Facts& facts, Check& check) {
   if (first_block_with(model, true) > 0) return;
   const MoeConfig& moe = facts.config.moe;
   if (says_experts(facts.config.model)) {
-    check.error("expert-layers", "model.layers",
-                "no layer has experts, but " + named("moe.num_experts", moe.num_experts),
-                "set experts to true in an entry of layers that is used, or moe.num_experts to 1");
-    return;
+    return check.error(
+        "expert-layers", "model.layers",
+        "no layer has experts, but " + named("moe.num_experts", moe.num_experts),
+        "set experts to true in an entry of layers that is used, or moe.num_experts to 1");
   }
   const std::int64_t every = moe.layer_frequency;
   const std::int64_t first = round_up(moe.first_dense_layers, every);

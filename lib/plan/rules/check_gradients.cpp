@@ -118,9 +118,8 @@ void check_optimizer_shard(const Facts& facts, Check& check) {
   check_gradient_sums(facts, check);
   if (!optimizer.enable) return;
   if (facts.replicas() == 1 && facts.mesh.edp == 1) {
-    check.no_effect("parallel.parallel_optimizer.enable", true,
-                    "with one replica there is nothing to shard");
-    return;
+    return check.no_effect("parallel.parallel_optimizer.enable", true,
+                           "with one replica there is nothing to shard");
   }
   check_shard_size(facts, check);
   check_level(facts, check);
@@ -149,10 +148,9 @@ void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_
     return;
   }
   if (*fusion.mode == "index" && !takes_index) {
-    check.error("fusion-mode", path + ".mode",
-                "mode index counts gradients, so only allreduce supports it",
-                "set mode to auto or size");
-    return;
+    return check.error("fusion-mode", path + ".mode",
+                       "mode index counts gradients, so only allreduce supports it",
+                       "set mode to auto or size");
   }
   const bool fits = *fusion.mode == "auto"   ? !value.size && !value.index
                     : *fusion.mode == "size" ? value.size.has_value()
@@ -164,11 +162,10 @@ void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_
     const char* help = *fusion.mode == "auto"   ? "leave config out"
                        : *fusion.mode == "size" ? "for example config: 64"
                                                 : "for example config: [20, 35]";
-    check.error("fusion-config", path + ".config",
-                formatted("with mode {}, config must be {}, found {}", word_of(*fusion.mode),
-                          expected, shown(value)),
-                help);
-    return;
+    return check.error("fusion-config", path + ".config",
+                       formatted("with mode {}, config must be {}, found {}", word_of(*fusion.mode),
+                                 expected, shown(value)),
+                       help);
   }
   if (value.size && *value.size < 1) {
     check.error("out-of-range", path + ".config",

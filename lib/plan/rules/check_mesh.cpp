@@ -82,8 +82,8 @@ void remark_data(const Facts& facts, Check& check) {
   if (!narrow) {
     const char* wide = "precision.compute is fp32, so all sums are in fp32";
     check.no_effect("parallel.gradient_fp32_sync", !parallel.gradient_fp32_sync, wide);
-    check.no_effect("parallel.force_fp32_communication", parallel.force_fp32_communication, wide);
-    return;
+    return check.no_effect("parallel.force_fp32_communication", parallel.force_fp32_communication,
+                           wide);
   }
   const char* forced = "force_fp32_communication is true";
   check.no_effect("parallel.gradient_fp32_sync",
@@ -254,13 +254,12 @@ void report_indivisible(const std::vector<Size>& sizes, std::int64_t world, Chec
     }
     std::int64_t product = 1;
     for (const Size& one : sizes) product = product_of({product, one.value});
-    check.error("world-size", size.path,
-                indivisible(world_of(world), factors_of(sizes) + equals(product)),
-                formatted("set {} to {}{}", size.key, divisors_near(left, size.value),
-                          product <= max_ranks
-                              ? formatted(", or start {} ranks", multiples_near(product, world))
-                              : ""));
-    return;
+    return check.error(
+        "world-size", size.path, indivisible(world_of(world), factors_of(sizes) + equals(product)),
+        formatted("set {} to {}{}", size.key, divisors_near(left, size.value),
+                  product <= max_ranks
+                      ? formatted(", or start {} ranks", multiples_near(product, world))
+                      : ""));
   }
 }
 
@@ -302,11 +301,10 @@ void check_world(const Facts& facts, Check& check) {
                   counted(*parallel.device_num, "rank")));
   }
   if (parallel.parallel_mode == ParallelMode::stand_alone && world != 1) {
-    check.error(
+    return check.error(
         "stand-alone", "parallel.parallel_mode",
         formatted("parallel_mode stand_alone needs one rank, but {} is larger", world_of(world)),
         "set parallel_mode to data_parallel, or start one rank");
-    return;
   }
   if (facts.splits) {
     check_split_world(facts, world, check);

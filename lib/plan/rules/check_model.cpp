@@ -47,12 +47,12 @@ void check_heads(const ModelConfig& model, Check& check) {
   const std::int64_t heads = model.num_attention_heads;
   if (!check.clean({"model.hidden_size", "model.num_attention_heads", "model.kv_channels"})) return;
   if (!model.kv_channels && hidden % heads != 0) {
-    check.error("heads-divide", "model.num_attention_heads",
-                indivisible(named("hidden_size", hidden), named("num_attention_heads", heads)),
-                formatted("set num_attention_heads to {}, hidden_size to {}, or give the head size "
-                          "as kv_channels",
-                          divisors_near(hidden, heads), multiples_near(heads, hidden)));
-    return;
+    return check.error(
+        "heads-divide", "model.num_attention_heads",
+        indivisible(named("hidden_size", hidden), named("num_attention_heads", heads)),
+        formatted("set num_attention_heads to {}, hidden_size to {}, or give the head size "
+                  "as kv_channels",
+                  divisors_near(hidden, heads), multiples_near(heads, hidden)));
   }
   const std::int64_t size = model.kv_channels.value_or(hidden / heads);
   const std::string path = model.kv_channels ? "model.kv_channels" : "model.num_attention_heads";

@@ -84,8 +84,7 @@ void check_ramp(const Facts& facts, Check& check) {
   const char* path = "train.rampup_batch_size";
   if (!train.rampup_batch_size || !check.clean({path, "train.global_batch_size"})) return;
   if (const auto problem = problem_of_ramp(train)) {
-    check.error(problem->code.c_str(), path, problem->message, problem->help);
-    return;
+    return check.error(problem->code.c_str(), path, problem->message, problem->help);
   }
   check.no_effect(path, facts.batch.ramp.size() == 1 && facts.site.done.steps == 0,
                   formatted("every step has the full batch, {}", facts.batch.ramp.back().batch));
@@ -93,14 +92,13 @@ void check_ramp(const Facts& facts, Check& check) {
   const std::int64_t unit = facts.batch.unit(facts.mesh);
   for (const RampPart& part : facts.batch.ramp) {
     if (part.batch % unit == 0) continue;
-    check.error(
+    return check.error(
         "batch-ramp", path,
         formatted("the batch of step {}, {}, must be divisible by {} = {}", part.first_step + 1,
                   part.batch, unit_text(facts), unit),
         formatted(
             "set start and increment to multiples of {}, or decrease_batch_size_if_needed to true",
             unit));
-    return;
   }
 }
 
@@ -178,11 +176,11 @@ void check_magnitude(const Facts& facts, Check& check) {
   constexpr std::int64_t max_tokens = (std::int64_t{1} << 31) - 1;
   const char* help = "reduce micro_batch_size to have more, smaller micro-batches";
   if (micro > max_tokens / config.model.seq_length) {
-    check.error("micro-batch-too-large", "train.micro_batch_size",
-                formatted("{} x {} must be at most {} tokens", named("micro_batch_size", micro),
-                          named("seq_length", config.model.seq_length), max_tokens),
-                help);
-    return;
+    return check.error(
+        "micro-batch-too-large", "train.micro_batch_size",
+        formatted("{} x {} must be at most {} tokens", named("micro_batch_size", micro),
+                  named("seq_length", config.model.seq_length), max_tokens),
+        help);
   }
   const double tokens = static_cast<double>(micro) * static_cast<double>(config.model.seq_length);
   const double hidden = static_cast<double>(config.model.hidden_size);
@@ -226,11 +224,10 @@ void check_ramp_schedules(const Facts& facts, Check& check) {
     const std::int64_t count = part.batch / facts.batch.unit(facts.mesh);
     const std::string rule = broken_rule(facts, count);
     if (rule.empty()) continue;
-    check.error(
+    return check.error(
         "batch-ramp", path,
         formatted("a batch of {} is {} x {}: {}", part.batch, count, unit_text(facts), rule),
         "start with a larger batch, or use smaller micro-batches");
-    return;
   }
 }
 
@@ -310,8 +307,7 @@ void check_microbatch_groups(const Facts& facts, Check& check) {
   if (!check.clean({path}) || !sizes_are_clean(facts, check)) return;
   const bool grouped = facts.interleaved() && traits_of(facts.parallel().pipeline.scheduler).groups;
   if (!grouped) {
-    check.no_effect(path, given.has_value(), "only the interleaved schedule forms groups");
-    return;
+    return check.no_effect(path, given.has_value(), "only the interleaved schedule forms groups");
   }
   const std::int64_t stages = facts.mesh.pp;
   const std::int64_t batches = facts.batch.microbatches;
@@ -427,17 +423,16 @@ void check_overlapped(const Facts& facts, Check& check) {
   check_batches(facts, check);
   if (pipeline.use_ring_exchange_p2p) return;
   if (pipeline.overlap_p2p_comm && pipeline.batch_p2p_comm == true) {
-    check.error("overlap-batch", batch_path,
-                "batch_p2p_comm and overlap_p2p_comm must not both be true: a batch of messages "
-                "completes as a whole",
-                "set batch_p2p_comm to false or leave it out, or set overlap_p2p_comm to false");
-    return;
+    return check.error(
+        "overlap-batch", batch_path,
+        "batch_p2p_comm and overlap_p2p_comm must not both be true: a batch of messages "
+        "completes as a whole",
+        "set batch_p2p_comm to false or leave it out, or set overlap_p2p_comm to false");
   }
   if (pipeline.overlap_p2p_comm_warmup_flush && !pipeline.overlap_p2p_comm) {
-    check.error("warmup-flush", "parallel.pipeline.overlap_p2p_comm_warmup_flush",
-                "overlap_p2p_comm_warmup_flush needs overlap_p2p_comm, which is false",
-                "set overlap_p2p_comm to true, or overlap_p2p_comm_warmup_flush to false");
-    return;
+    return check.error("warmup-flush", "parallel.pipeline.overlap_p2p_comm_warmup_flush",
+                       "overlap_p2p_comm_warmup_flush needs overlap_p2p_comm, which is false",
+                       "set overlap_p2p_comm to true, or overlap_p2p_comm_warmup_flush to false");
   }
   const bool known = facts.mesh_is_clean(check) &&
                      check.clean({"parallel.virtual_pipeline_stages", "parallel.pipeline"});

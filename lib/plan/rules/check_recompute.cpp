@@ -15,27 +15,24 @@ void check_layers(const Facts& facts, Check& check) {
   const char* path = "recompute.layers_per_stage";
   if (!layers || !check.clean({path})) return;
   if (facts.config.recompute.layers) {
-    check.error("recompute-layers", path,
-                "layers and layers_per_stage both say which layers are recomputed",
-                "remove one of them");
-    return;
+    return check.error("recompute-layers", path,
+                       "layers and layers_per_stage both say which layers are recomputed",
+                       "remove one of them");
   }
   const auto count = static_cast<std::int64_t>(layers->size());
   if (count != facts.mesh.pp) {
-    check.error("recompute-layers", path,
-                formatted("expected one number for each of {}, found {}",
-                          named("pipeline_stages", facts.mesh.pp), count),
-                formatted("give {}, or leave the list out to recompute all layers",
-                          counted(facts.mesh.pp, "number")));
-    return;
+    return check.error("recompute-layers", path,
+                       formatted("expected one number for each of {}, found {}",
+                                 named("pipeline_stages", facts.mesh.pp), count),
+                       formatted("give {}, or leave the list out to recompute all layers",
+                                 counted(facts.mesh.pp, "number")));
   }
   for (const std::int64_t held : *layers) {
     if (held >= 0 && held <= facts.config.model.num_layers) continue;
-    check.error("recompute-layers", path,
-                formatted("each number must be from 0 to {}, found {}",
-                          named("model.num_layers", facts.config.model.num_layers), held),
-                formatted("set each number to at most {}", facts.config.model.num_layers));
-    return;
+    return check.error("recompute-layers", path,
+                       formatted("each number must be from 0 to {}, found {}",
+                                 named("model.num_layers", facts.config.model.num_layers), held),
+                       formatted("set each number to at most {}", facts.config.model.num_layers));
   }
 }
 

@@ -47,8 +47,7 @@ void check_heads(const Facts& facts, const ModelShape& shape, Check& check) {
   const std::int64_t tp = facts.mesh.tp;
   if (!facts.operators.any_attention(SplitBy::features)) return;
   if (shape.heads % tp != 0) {
-    refuse_tensor("heads-tensor", "num_attention_heads", shape.heads, facts, check);
-    return;
+    return refuse_tensor("heads-tensor", "num_attention_heads", shape.heads, facts, check);
   }
   for (const LayerKind& kind : shape.kinds) {
     const std::int64_t groups = kind.kv_heads;
@@ -193,7 +192,7 @@ void check_attention_split(const Facts& facts, Check& check) {
   const std::int64_t tp = facts.mesh.tp;
   const ModelShape& shape = facts.model;
   if (by_tokens && facts.mesh.cp > 1 && exchanges_heads(facts)) {
-    check.error(
+    return check.error(
         "operator-splits-context", attention_key,
         formatted("split by tokens, tensor-parallel ranks exchange tokens for heads, and with {}{} "
                   "and cp_comm_type a2a context-parallel ranks would exchange them once more",
@@ -201,7 +200,6 @@ void check_attention_split(const Facts& facts, Check& check) {
                   check.place_of("parallel.context_parallel")),
         "set cp_comm_type to p2p or all_gather in layers by tokens, or "
         "operator_splits.attention to features or whole");
-    return;
   }
   const LayerKind* wrong = by_tokens ? indivisible_heads(shape, tp) : nullptr;
   if (wrong == nullptr) return;
@@ -268,12 +266,11 @@ void check_sequence(const Facts& facts, Check& check) {
     const std::string halves = length % 2 == 0 ? formatted("context_parallel to {}, or ",
                                                            divisors_near(length / 2, mesh.cp))
                                                : "";
-    check.error(
+    return check.error(
         "sequence-context", "parallel.context_parallel",
         indivisible(named("seq_length", length),
                     formatted("2 x {} = {}", named("context_parallel", mesh.cp), 2 * mesh.cp)),
         formatted("set {}seq_length to {}", halves, multiples_near(2 * mesh.cp, length)));
-    return;
   }
   const bool tokens = facts.parallel().sequence_parallel && mesh.tp > 1;
   if (!tokens || length % product_of({mesh.tp, mesh.cp}) == 0) return;
@@ -337,15 +334,13 @@ void check_hierarchy(const Facts& facts, Check& check) {
                                                "{}], or cp_comm_type to p2p or a2a",
                                                cp / 2)
                                          : "set cp_comm_type to p2p or a2a";
-    check.error("hierarchical-missing", "parallel.cp_comm_type",
-                "a2a+p2p needs hierarchical_context_parallel_sizes, two factors of " +
-                    named("context_parallel", cp),
-                help);
-    return;
+    return check.error("hierarchical-missing", "parallel.cp_comm_type",
+                       "a2a+p2p needs hierarchical_context_parallel_sizes, two factors of " +
+                           named("context_parallel", cp),
+                       help);
   }
   if (!facts.splits) {
-    check.no_effect(path, true, "this parallel_mode has no context-parallel ranks");
-    return;
+    return check.no_effect(path, true, "this parallel_mode has no context-parallel ranks");
   }
   std::int64_t product = 1;
   std::string shown;

@@ -411,12 +411,11 @@ void check_precision(const Config& config, Check& check) {
   const PrecisionConfig& precision = config.precision;
   check_compute(config, check);
   if (precision.loss_scale && precision.dynamic_loss_scale.value_or(false)) {
-    check.error(
+    return check.error(
         "loss-scale-twice", "precision.loss_scale",
         named("loss_scale", number(*precision.loss_scale)) +
             " is a constant scale, but dynamic_loss_scale is true",
         "leave loss_scale out and set initial_loss_scale to " + number(*precision.loss_scale));
-    return;
   }
   if (!resolve_loss_scaling(config).dynamic()) {
     const PrecisionConfig usual;

@@ -191,6 +191,13 @@ struct Cut {
   }
 };
 
+/// Reports an error; returns no counts.
+Counts refuse(const Cut& cut, const char* code, const std::string& path, const std::string& message,
+              const std::string& help) {
+  cut.check.error(code, path, message, help);
+  return std::nullopt;
+}
+
 /// Megatron's even division; embedding and loss may count as layers.
 Counts cut_evenly(const Cut& cut) {
   const std::int64_t first = cut.pipeline.account_for_embedding ? 1 : 0;
@@ -201,23 +208,21 @@ Counts cut_evenly(const Cut& cut) {
     what += formatted("{}{} = {}", first ? " + embedding" : "", last ? " + loss" : "", all);
   }
   if (all % cut.stages != 0) {
-    cut.check.error("stage-layers", "parallel.pipeline_stages",
-                    indivisible(what, named("pipeline_stages", cut.stages)),
-                    formatted("set pipeline_stages to {}, or make the stages unequal with "
-                              "pipeline.first_stage_layers, last_stage_layers or layout",
-                              divisors_near(all, cut.stages)));
-    return std::nullopt;
+    return refuse(cut, "stage-layers", "parallel.pipeline_stages",
+                  indivisible(what, named("pipeline_stages", cut.stages)),
+                  formatted("set pipeline_stages to {}, or make the stages unequal with "
+                            "pipeline.first_stage_layers, last_stage_layers or layout",
+                            divisors_near(all, cut.stages)));
   }
   const std::int64_t each = all / cut.stages;
   if (each % cut.chunks != 0) {
-    cut.check.error(
-        "chunk-layers", "parallel.virtual_pipeline_stages",
+    return refuse(
+        cut, "chunk-layers", "parallel.virtual_pipeline_stages",
         indivisible(formatted("the {} layers per stage ({} / {} stages)", each, what, cut.stages),
                     named("virtual_pipeline_stages", cut.chunks)),
         formatted(
             "set virtual_pipeline_stages to {}, or make the chunks unequal with pipeline.layout",
             divisors_near(each, cut.chunks)));
-    return std::nullopt;
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(cut.places()), each / cut.chunks);
   counts.front() -= first;
@@ -265,12 +270,11 @@ Counts cut_by_ends(const Cut& cut) {
     if (!help.empty()) {
       help = formatted("set {}_stage_layers to {}, or ", first ? "first" : "last", help);
     }
-    cut.check.error("stage-layers", cut.first_or_last(),
-                    between == 0 ? what + " layers are left, but there is no stage between the two"
-                    : rest > 0   ? indivisible(what, formatted("the {} other stages", between))
+    return refuse(cut, "stage-layers", cut.first_or_last(),
+                  between == 0 ? what + " layers are left, but there is no stage between the two"
+                  : rest > 0   ? indivisible(what, formatted("the {} other stages", between))
                                : formatted("{} layers are left for {} other stages", what, between),
-                    help + "give the layers of each stage with pipeline.layout");
-    return std::nullopt;
+                  help + "give the layers of each stage with pipeline.layout");
   }
   const std::int64_t middle = between > 0 ? rest / between : 0;
   const std::string first_path = key("first_stage_layers");
@@ -299,22 +303,20 @@ Counts cut_by_ends(const Cut& cut) {
 /// places of all chunks.
 Counts cut_by_formula(const Cut& cut, std::int64_t offset) {
   if (cut.layers < cut.places()) {
-    cut.check.error("stage-layers", "parallel.pipeline_stages",
-                    formatted("{} must be at least {} x {} = {}", named("num_layers", cut.layers),
-                              named("pipeline_stages", cut.stages),
-                              named("virtual_pipeline_stages", cut.chunks), cut.places()),
-                    formatted("set pipeline_stages to {}, or parallel_mode to hybrid_parallel and "
-                              "use pipeline.layout",
-                              divisors_near(cut.layers, cut.stages / cut.chunks)));
-    return std::nullopt;
+    return refuse(cut, "stage-layers", "parallel.pipeline_stages",
+                  formatted("{} must be at least {} x {} = {}", named("num_layers", cut.layers),
+                            named("pipeline_stages", cut.stages),
+                            named("virtual_pipeline_stages", cut.chunks), cut.places()),
+                  formatted("set pipeline_stages to {}, or parallel_mode to hybrid_parallel and "
+                            "use pipeline.layout",
+                            divisors_near(cut.layers, cut.stages / cut.chunks)));
   }
   if (offset < 0) {
-    cut.check.error(
-        "pipeline-offset", key("offset"),
+    return refuse(
+        cut, "pipeline-offset", key("offset"),
         formatted("a single number shifts every layer, so {} must be at least 0",
                   named("offset", offset)),
         formatted("set offset to 0, or give one number for each of the {} chunks", cut.places()));
-    return std::nullopt;
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(cut.places()), 0);
   const std::int64_t share = cut.layers / cut.places();
@@ -332,13 +334,12 @@ Counts cut_by_offset(const Cut& cut) {
   const std::int64_t share = cut.layers / cut.places();
   const auto given = static_cast<std::int64_t>(offset.size());
   if (given != cut.places()) {
-    cut.check.error(
-        "pipeline-offset", key("offset"),
+    return refuse(
+        cut, "pipeline-offset", key("offset"),
         formatted("expected {} ({} stages x {}), found {}", counted(cut.places(), "number"),
                   cut.stages, counted(cut.chunks, "chunk"), given),
         formatted("give {} numbers that add up to {}, or leave offset out", cut.places(),
                   cut.layers - share * cut.places()));
-    return std::nullopt;
   }
   std::vector<std::int64_t> counts;
   std::int64_t sum = 0;
@@ -349,18 +350,15 @@ Counts cut_by_offset(const Cut& cut) {
   const auto least = std::min_element(counts.begin(), counts.end());
   const std::string rule = formatted("{} layers / {} = {}", cut.layers, cut.places(), share);
   if (*least < 0) {
-    cut.check.error("pipeline-offset", key("offset"),
-                    formatted("{}, so offset {} gives {} layers", rule, *least - share, *least),
-                    formatted("make each number at least {}", -share));
-    return std::nullopt;
+    return refuse(cut, "pipeline-offset", key("offset"),
+                  formatted("{}, so offset {} gives {} layers", rule, *least - share, *least),
+                  formatted("make each number at least {}", -share));
   }
   if (sum != cut.layers) {
-    cut.check.error(
-        "pipeline-offset", key("offset"),
-        formatted("{} each, plus the offsets, must give {} layers, found {}", rule, cut.layers,
-                  sum),
-        formatted("choose offsets that add up to {}", cut.layers - share * cut.places()));
-    return std::nullopt;
+    return refuse(cut, "pipeline-offset", key("offset"),
+                  formatted("{} each, plus the offsets, must give {} layers, found {}", rule,
+                            cut.layers, sum),
+                  formatted("choose offsets that add up to {}", cut.layers - share * cut.places()));
   }
   return counts;
 }
@@ -416,45 +414,39 @@ Counts cut_by_layout(Cut& cut) {
       cut.places() <= 16 ? formatted("for example \"{}\"", sample_layout(cut.layers, cut.places()))
                          : formatted("for 6 layers on 3 stages it is \"{}\"", sample_layout(6, 3));
   if (!layout.error.empty()) {
-    cut.check.error("layout-syntax", path, layout.error, help);
-    return std::nullopt;
+    return refuse(cut, "layout-syntax", path, layout.error, help);
   }
   if (count_of(layout, 'm') > 0) {
-    cut.check.error("not-built", path, "not built yet: m, multi-token prediction",
-                    "use the letters E, t, L and |");
-    return std::nullopt;
+    return refuse(cut, "not-built", path, "not built yet: m, multi-token prediction",
+                  "use the letters E, t, L and |");
   }
   const std::string mistake = layout_mistake(cut, layout);
   if (!mistake.empty()) {
-    cut.check.error("layout-stages", path, mistake, help);
-    return std::nullopt;
+    return refuse(cut, "layout-stages", path, mistake, help);
   }
   const auto stages = static_cast<std::int64_t>(layout.values.size());
   const std::int64_t chunks = stages / cut.stages;
   if (cut.chunks > 1 && chunks != cut.chunks) {
-    cut.check.error(
-        "layout-chunks", path,
+    return refuse(
+        cut, "layout-chunks", path,
         formatted("{} / {} = {}, but virtual_pipeline_stages is {}", counted(stages, "stage"),
                   named("pipeline_stages", cut.stages), counted(chunks, "chunk"), cut.chunks),
         formatted("set virtual_pipeline_stages to {} or leave it out, or write {} stages", chunks,
                   cut.places()));
-    return std::nullopt;
   }
   const ScheduleTraits& traits = traits_of(cut.pipeline.scheduler);
   if (chunks < traits.min_chunks || chunks > traits.max_chunks) {
-    cut.check.error(
-        "scheduler-chunks", path,
+    return refuse(
+        cut, "scheduler-chunks", path,
         formatted("scheduler {} needs {} per stage, but layout has {} / {} = {}", traits.word,
                   counted(traits.min_chunks, "chunk"), stages, cut.stages, chunks),
         formatted("write {} stages, or set scheduler to 1f1b", cut.stages * traits.min_chunks));
-    return std::nullopt;
   }
   if (chunks > 1 && cut.pipeline.interleave == false) {
-    cut.check.error(
-        "interleave-chunks", key("interleave"),
+    return refuse(
+        cut, "interleave-chunks", key("interleave"),
         formatted("interleave is false, but layout has {} chunks per stage", chunks),
         formatted("set interleave to true or leave it out, or write {} stages", cut.stages));
-    return std::nullopt;
   }
   cut.chunks = chunks;
   std::vector<std::int64_t> counts;
