@@ -274,99 +274,92 @@ class Node {
  public:
   Node(const Json& value, std::string where) : value_(value), where_(std::move(where)) {}
 
-  Node operator[](const char* key) const;
+  Node operator[](const char* key) const {
+    require(value_.is_object() && value_.contains(key), ExitCode::bad_data,
+            where_ + ": '" + key + "' is missing");
+    return {value_.at(key), where_ + ": " + key};
+  }
+
   bool has(const char* key) const { return value_.is_object() && value_.contains(key); }
-  std::vector<Node> list() const;
-  std::int64_t count(std::int64_t most = std::int64_t{1} << 62) const;
+  std::vector<Node> list() const {
+    require(value_.is_array(), ExitCode::bad_data, where_ + " must be a list");
+    std::vector<Node> nodes;
+    for (std::size_t i = 0; i < value_.size(); ++i) {
+      nodes.emplace_back(value_[i], formatted("{}[{}]", where_, i));
+    }
+    return nodes;
+  }
+
+  std::int64_t count(std::int64_t most = std::int64_t{1} << 62) const {
+    require(
+        value_.is_number_unsigned() &&
+            value_.get<std::uint64_t>() <= static_cast<std::uint64_t>(most),
+        ExitCode::bad_data,
+        formatted("{} must be a whole number from 0 to {}, not {}", where_, most, value_.dump()));
+    return value_.get<std::int64_t>();
+  }
+
   bool is_null() const { return value_.is_null(); }
-  double real() const;
-  std::optional<double> optional_real() const;
-  bool flag() const;
+  double real() const {
+    require(value_.is_number(), ExitCode::bad_data, where_ + " must be a number");
+    return value_.get<double>();
+  }
+
+  std::optional<double> optional_real() const {
+    return value_.is_null() ? std::nullopt : std::optional(real());
+  }
+
+  bool flag() const {
+    require(value_.is_boolean(), ExitCode::bad_data, where_ + " must be true or false");
+    return value_.get<bool>();
+  }
+
   /// A text without control characters, since messages show it.
-  std::string text() const;
-  std::uint64_t hash() const;
-  Shape shape() const;
+  std::string text() const {
+    require(value_.is_string(), ExitCode::bad_data, where_ + " must be a string");
+    std::string text = value_.get<std::string>();
+    const bool clean = std::none_of(text.begin(), text.end(), [](char letter) {
+      return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f;
+    });
+    require(clean, ExitCode::bad_data, where_ + " has control characters: " + value_.dump());
+    return text;
+  }
+
+  std::uint64_t hash() const {
+    const std::string digits = text();
+    require(
+        digits.size() == 16 && digits.find_first_not_of("0123456789abcdef") == std::string::npos,
+        ExitCode::bad_data, where_ + " must be 16 hexadecimal digits");
+    return std::stoull(digits, nullptr, 16);
+  }
+
+  Shape shape() const {
+    const std::vector<Node> dims = list();
+    require(std::ssize(dims) <= Shape::max_rank, ExitCode::bad_data,
+            formatted("{} has more than {} dimensions", where_, Shape::max_rank));
+    std::int64_t product = 1;
+    Shape shape;
+    switch (dims.size()) {
+      case 1: shape = {1}; break;
+      case 2: shape = {1, 1}; break;
+      case 3: shape = {1, 1, 1}; break;
+      case 4: shape = {1, 1, 1, 1}; break;
+      default: break;
+    }
+    for (int dim = 0; dim < shape.rank(); ++dim) {
+      shape[dim] = at(dims, dim).count(max_extent);
+      require(!__builtin_mul_overflow(product, shape[dim], &product) && product <= max_elements,
+              ExitCode::bad_data, where_ + " is too large");
+    }
+    return shape;
+  }
+
   const std::string& where() const { return where_; }
 
  private:
   const Json& value_;
   std::string where_;
 };
-
-Node Node::operator[](const char* key) const {
-  require(value_.is_object() && value_.contains(key), ExitCode::bad_data,
-          where_ + ": '" + key + "' is missing");
-  return {value_.at(key), where_ + ": " + key};
-}
-
-std::vector<Node> Node::list() const {
-  require(value_.is_array(), ExitCode::bad_data, where_ + " must be a list");
-  std::vector<Node> nodes;
-  for (std::size_t i = 0; i < value_.size(); ++i) {
-    nodes.emplace_back(value_[i], formatted("{}[{}]", where_, i));
-  }
-  return nodes;
-}
-
-std::int64_t Node::count(std::int64_t most) const {
-  require(value_.is_number_unsigned() &&
-              value_.get<std::uint64_t>() <= static_cast<std::uint64_t>(most),
-          ExitCode::bad_data,
-          formatted("{} must be a whole number from 0 to {}, not {}", where_, most, value_.dump()));
-  return value_.get<std::int64_t>();
-}
-
-double Node::real() const {
-  require(value_.is_number(), ExitCode::bad_data, where_ + " must be a number");
-  return value_.get<double>();
-}
-
-std::optional<double> Node::optional_real() const {
-  return value_.is_null() ? std::nullopt : std::optional(real());
-}
-
-bool Node::flag() const {
-  require(value_.is_boolean(), ExitCode::bad_data, where_ + " must be true or false");
-  return value_.get<bool>();
-}
-
-std::string Node::text() const {
-  require(value_.is_string(), ExitCode::bad_data, where_ + " must be a string");
-  std::string text = value_.get<std::string>();
-  const bool clean = std::none_of(text.begin(), text.end(), [](char letter) {
-    return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f;
-  });
-  require(clean, ExitCode::bad_data, where_ + " has control characters: " + value_.dump());
-  return text;
-}
-
-std::uint64_t Node::hash() const {
-  const std::string digits = text();
-  require(digits.size() == 16 && digits.find_first_not_of("0123456789abcdef") == std::string::npos,
-          ExitCode::bad_data, where_ + " must be 16 hexadecimal digits");
-  return std::stoull(digits, nullptr, 16);
-}
-
-Shape Node::shape() const {
-  const std::vector<Node> dims = list();
-  require(std::ssize(dims) <= Shape::max_rank, ExitCode::bad_data,
-          formatted("{} has more than {} dimensions", where_, Shape::max_rank));
-  std::int64_t product = 1;
-  Shape shape;
-  switch (dims.size()) {
-    case 1: shape = {1}; break;
-    case 2: shape = {1, 1}; break;
-    case 3: shape = {1, 1, 1}; break;
-    case 4: shape = {1, 1, 1, 1}; break;
-    default: break;
-  }
-  for (int dim = 0; dim < shape.rank(); ++dim) {
-    shape[dim] = at(dims, dim).count(max_extent);
-    require(!__builtin_mul_overflow(product, shape[dim], &product) && product <= max_elements,
-            ExitCode::bad_data, where_ + " is too large");
-  }
-  return shape;
-}
 
 Json parse_json(const std::string& text, const std::string& where) {
   // The depth is limited, since writing a value takes stack for each level.

@@ -43,10 +43,33 @@ class StepGraph {
   /// and allocate memory, also once more after products were timed. The third is captured as a
   /// graph; it and all later steps launch the graph, with the same traffic counts and trace
   /// records. Between two steps the host waits for the compute stream.
-  void run(const Parts& parts);
+  void run(const Parts& parts) {
+    if (plain_ < plain_steps) {
+      ++plain_;
+      return parts.enqueue();
+    }
+    // Other streams may still run earlier work, such as gathers for an evaluation. The host waits
+    // for that work, since the order of streams is not enough: NCCL is configured not to order
+    // graphs behind other calls (NCCL_GRAPH_MIXING_SUPPORT).
+    join_streams(parts.compute);
+    parts.settle();
+    if (!graph_.captured()) {
+      capture(parts);
+    } else {
+      parts.traffic.repeat(before_, after_);
+      if (parts.trace != nullptr) parts.trace->repeat_step();
+      if (parts.activity != nullptr) parts.activity->start_step();
+    }
+    graph_.launch(parts.compute);
+  }
 
  private:
-  void capture(const Parts& parts);
+  void capture(const Parts& parts) {
+    before_ = parts.traffic.counts();
+    graph_.capture(parts.compute, parts.enqueue);
+    after_ = parts.traffic.counts();
+    if (parts.trace != nullptr) parts.trace->keep_step();
+  }
 
   static constexpr int plain_steps = 2;
 
@@ -54,33 +77,6 @@ class StepGraph {
   WorkGraph graph_;
   Traffic::Counts before_, after_;  // counts before and after the capture
 };
-
-void StepGraph::run(const Parts& parts) {
-  if (plain_ < plain_steps) {
-    ++plain_;
-    return parts.enqueue();
-  }
-  // Other streams may still run earlier work, such as gathers for an evaluation. The host waits for
-  // that work, since the order of streams is not enough: NCCL is configured not to order graphs
-  // behind other calls (NCCL_GRAPH_MIXING_SUPPORT).
-  join_streams(parts.compute);
-  parts.settle();
-  if (!graph_.captured()) {
-    capture(parts);
-  } else {
-    parts.traffic.repeat(before_, after_);
-    if (parts.trace != nullptr) parts.trace->repeat_step();
-    if (parts.activity != nullptr) parts.activity->start_step();
-  }
-  graph_.launch(parts.compute);
-}
-
-void StepGraph::capture(const Parts& parts) {
-  before_ = parts.traffic.counts();
-  graph_.capture(parts.compute, parts.enqueue);
-  after_ = parts.traffic.counts();
-  if (parts.trace != nullptr) parts.trace->keep_step();
-}
 
 namespace {
 

@@ -38,13 +38,27 @@ std::map<std::string, std::string> environment_to_share(int version, const std::
 
 class Arrivals final : public OwnEvents {
  public:
-  explicit Arrivals(const std::string& name);
+  explicit Arrivals(const std::string& name)
+      : OwnEvents(name), calls_(DeviceKind::cpu, name, Stream::Mode::run_inline) {}
 
   /// Sends `data`: waits here until the device has computed it, but not for the message.
-  void send(Group& host, const Tensor& data, int to, int tag, Stream& stream);
+  void send(Group& host, const Tensor& data, int to, int tag, Stream& stream) {
+    Message& message = free_message(data);
+    stream.copy(message.host, data);
+    stream.synchronize();
+    message.done = host.send(message.host, to, tag, calls_);
+  }
+
   /// Returns an event that is done when `data` has arrived. A wait for the event copies `data` to
   /// the device, after all work enqueued on `stream` so far.
-  Event receive(Group& host, const Tensor& data, int from, int tag, Stream& stream);
+  Event receive(Group& host, const Tensor& data, int from, int tag, Stream& stream) {
+    Message& message = free_message(data);
+    message.to = data;
+    message.before = stream.record();
+    message.ticket = ++last_;
+    message.done = host.receive(message.host, from, tag, calls_);
+    return event(message.ticket);
+  }
 
  private:
   struct Message {
@@ -56,64 +70,43 @@ class Arrivals final : public OwnEvents {
     std::uint64_t ticket = 0;  // 0 for a send or a free entry
   };
 
-  Message& free_message(const Tensor& data);
-  Message* find(std::uint64_t ticket);
-  bool wait(std::uint64_t ticket, double seconds) override;
+  /// An entry that is free and large enough, or a new one; the first steps add as many as are ever
+  /// in flight at once.
+  Message& free_message(const Tensor& data) {
+    const auto is_free = [&](const Message& one) {
+      return one.ticket == 0 && one.room.bytes().numel() >= data.bytes() &&
+             Stream::reached(one.done);
+    };
+    auto found = std::ranges::find_if(messages_, is_free);
+    if (found == messages_.end()) {
+      found = messages_.insert(messages_.end(), Message{});
+      found->room = Slab::on_host_for(DeviceKind::cuda, {{"message", {data.bytes()}, DType::u8}});
+    }
+    found->host = Tensor{found->room.at("message").data, data.shape, data.dtype, DeviceKind::cpu};
+    return *found;
+  }
+
+  Message* find(std::uint64_t ticket) {
+    const auto found = std::ranges::find(messages_, ticket, &Message::ticket);
+    return found == messages_.end() ? nullptr : &*found;
+  }
+
+  bool wait(std::uint64_t ticket, double seconds) override {
+    Message* message = find(ticket);
+    if (message == nullptr) return true;
+    if (!Stream::wait_host(message->done, seconds)) return false;
+    if (!Stream::wait_host(message->before, seconds)) return false;
+    cuda_copy(message->to.data, message->host.data, message->to.bytes());
+    message->ticket = 0;
+    return true;
+  }
+
   bool reached(std::uint64_t ticket) override { return wait(ticket, 0); }
 
   std::deque<Message> messages_;
   std::uint64_t last_ = 0;
   Stream calls_;  // stream of the host group's calls; runs in the caller
 };
-
-Arrivals::Arrivals(const std::string& name)
-    : OwnEvents(name), calls_(DeviceKind::cpu, name, Stream::Mode::run_inline) {}
-
-/// An entry that is free and large enough, or a new one; the first steps add as many as are ever in
-/// flight at once.
-Arrivals::Message& Arrivals::free_message(const Tensor& data) {
-  const auto is_free = [&](const Message& one) {
-    return one.ticket == 0 && one.room.bytes().numel() >= data.bytes() && Stream::reached(one.done);
-  };
-  auto found = std::ranges::find_if(messages_, is_free);
-  if (found == messages_.end()) {
-    found = messages_.insert(messages_.end(), Message{});
-    found->room = Slab::on_host_for(DeviceKind::cuda, {{"message", {data.bytes()}, DType::u8}});
-  }
-  found->host = Tensor{found->room.at("message").data, data.shape, data.dtype, DeviceKind::cpu};
-  return *found;
-}
-
-void Arrivals::send(Group& host, const Tensor& data, int to, int tag, Stream& stream) {
-  Message& message = free_message(data);
-  stream.copy(message.host, data);
-  stream.synchronize();
-  message.done = host.send(message.host, to, tag, calls_);
-}
-
-Event Arrivals::receive(Group& host, const Tensor& data, int from, int tag, Stream& stream) {
-  Message& message = free_message(data);
-  message.to = data;
-  message.before = stream.record();
-  message.ticket = ++last_;
-  message.done = host.receive(message.host, from, tag, calls_);
-  return event(message.ticket);
-}
-
-Arrivals::Message* Arrivals::find(std::uint64_t ticket) {
-  const auto found = std::ranges::find(messages_, ticket, &Message::ticket);
-  return found == messages_.end() ? nullptr : &*found;
-}
-
-bool Arrivals::wait(std::uint64_t ticket, double seconds) {
-  Message* message = find(ticket);
-  if (message == nullptr) return true;
-  if (!Stream::wait_host(message->done, seconds)) return false;
-  if (!Stream::wait_host(message->before, seconds)) return false;
-  cuda_copy(message->to.data, message->host.data, message->to.bytes());
-  message->ticket = 0;
-  return true;
-}
 
 // A group whose tensors lie on a device and travel through the host's memory: for machines without
 // NCCL, and for ranks that share a device. Internal to comm/.
@@ -124,118 +117,99 @@ bool Arrivals::wait(std::uint64_t ticket, double seconds) {
 /// data is copied to the device by a wait for its event.
 class StagedGroup final : public GroupOverHost {
  public:
-  StagedGroup(std::unique_ptr<Group> host, double deadline_seconds);
+  StagedGroup(std::unique_ptr<Group> host, double deadline_seconds)
+      : GroupOverHost(std::move(host)),
+        deadline_(deadline_seconds),
+        calls_(DeviceKind::cpu, name(), Stream::Mode::run_inline),
+        arrivals_(name()) {}
 
-  void all_reduce(const Tensor& data, Stream& stream) override;
-  void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) override;
-  void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) override;
-  void broadcast(const Tensor& data, int root, Stream& stream) override;
+  void all_reduce(const Tensor& data, Stream& stream) override {
+    const Tensor staged = fetch(data, stream);
+    on_host().all_reduce(staged, calls_);
+    put(staged, data, stream);
+  }
+
+  void reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) override {
+    const Tensor staged = fetch(data, stream);
+    const Tensor sum = to_.like(shard);
+    on_host().reduce_scatter(staged, sum, calls_);
+    put(sum, shard, stream);
+  }
+
+  void all_gather(const Tensor& shard, const Tensor& data, Stream& stream) override {
+    const Tensor staged = fetch(shard, stream);
+    const Tensor all = to_.like(data);
+    on_host().all_gather(staged, all, calls_);
+    put(all, data, stream);
+  }
+
+  void broadcast(const Tensor& data, int root, Stream& stream) override {
+    const Tensor staged = rank() == root ? fetch(data, stream) : from_.like(data);
+    on_host().broadcast(staged, root, calls_);
+    if (rank() != root) put(staged, data, stream);
+  }
+
   void all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
                   const Tensor& receive, std::span<const std::int64_t> receive_counts,
-                  Stream& stream) override;
-  void barrier(Stream& stream) override;
-  Event send(const Tensor& data, int to, int tag, Stream& stream) override;
-  Event receive(const Tensor& data, int from, int tag, Stream& stream) override;
+                  Stream& stream) override {
+    const Tensor staged = fetch(send, stream);
+    const Tensor come = to_.like(receive);
+    on_host().all_to_all(staged, send_counts, come, receive_counts, calls_);
+    put(come, receive, stream);
+  }
+
+  void barrier(Stream& stream) override {
+    wait(stream.record());
+    on_host().barrier(calls_);
+  }
+
+  Event send(const Tensor& data, int to, int tag, Stream& stream) override {
+    arrivals_.send(on_host(), data, to, tag, stream);
+    return {};
+  }
+
+  Event receive(const Tensor& data, int from, int tag, Stream& stream) override {
+    return arrivals_.receive(on_host(), data, from, tag, stream);
+  }
 
  private:
   /// Page-locked memory, which grows to the largest tensor of a first step.
   class StagingBuffer {
    public:
-    Tensor like(const Tensor& data);
+    Tensor like(const Tensor& data) {
+      if (slab_.bytes().numel() < data.bytes()) {
+        slab_ = Slab::on_host_for(DeviceKind::cuda, {{"room", {data.bytes()}, DType::u8}});
+      }
+      return {slab_.bytes().data, data.shape, data.dtype, DeviceKind::cpu};
+    }
 
    private:
     Slab slab_;
   };
 
   /// Copies `data` to the host, once the device has computed it.
-  Tensor fetch(const Tensor& data, Stream& stream);
+  Tensor fetch(const Tensor& data, Stream& stream) {
+    const Tensor staged = from_.like(data);
+    stream.copy(staged, data);
+    wait(stream.record());
+    return staged;
+  }
+
   /// Copies to the device and waits for the copy, which frees the staging buffers.
-  void put(const Tensor& from, const Tensor& to, Stream& stream);
-  void wait(const Event& event) const;
+  void put(const Tensor& from, const Tensor& to, Stream& stream) {
+    stream.copy(to, from);
+    wait(stream.record());
+  }
+
+  void wait(const Event& event) const {
+    await(event, deadline_, [this] { return "the device's part of a call of '" + name() + "'"; });
+  }
 
   const double deadline_;
   Stream calls_;  // stream of the host group's calls; runs in the caller
   StagingBuffer from_, to_;
   Arrivals arrivals_;
 };
-
-StagedGroup::StagedGroup(std::unique_ptr<Group> host, double deadline_seconds)
-    : GroupOverHost(std::move(host)),
-      deadline_(deadline_seconds),
-      calls_(DeviceKind::cpu, name(), Stream::Mode::run_inline),
-      arrivals_(name()) {}
-
-Tensor StagedGroup::StagingBuffer::like(const Tensor& data) {
-  if (slab_.bytes().numel() < data.bytes()) {
-    slab_ = Slab::on_host_for(DeviceKind::cuda, {{"room", {data.bytes()}, DType::u8}});
-  }
-  return {slab_.bytes().data, data.shape, data.dtype, DeviceKind::cpu};
-}
-
-void StagedGroup::wait(const Event& event) const {
-  await(event, deadline_, [this] { return "the device's part of a call of '" + name() + "'"; });
-}
-
-Tensor StagedGroup::fetch(const Tensor& data, Stream& stream) {
-  const Tensor staged = from_.like(data);
-  stream.copy(staged, data);
-  wait(stream.record());
-  return staged;
-}
-
-void StagedGroup::put(const Tensor& from, const Tensor& to, Stream& stream) {
-  stream.copy(to, from);
-  wait(stream.record());
-}
-
-void StagedGroup::all_reduce(const Tensor& data, Stream& stream) {
-  const Tensor staged = fetch(data, stream);
-  on_host().all_reduce(staged, calls_);
-  put(staged, data, stream);
-}
-
-void StagedGroup::reduce_scatter(const Tensor& data, const Tensor& shard, Stream& stream) {
-  const Tensor staged = fetch(data, stream);
-  const Tensor sum = to_.like(shard);
-  on_host().reduce_scatter(staged, sum, calls_);
-  put(sum, shard, stream);
-}
-
-void StagedGroup::all_gather(const Tensor& shard, const Tensor& data, Stream& stream) {
-  const Tensor staged = fetch(shard, stream);
-  const Tensor all = to_.like(data);
-  on_host().all_gather(staged, all, calls_);
-  put(all, data, stream);
-}
-
-void StagedGroup::broadcast(const Tensor& data, int root, Stream& stream) {
-  const Tensor staged = rank() == root ? fetch(data, stream) : from_.like(data);
-  on_host().broadcast(staged, root, calls_);
-  if (rank() != root) put(staged, data, stream);
-}
-
-void StagedGroup::all_to_all(const Tensor& send, std::span<const std::int64_t> send_counts,
-                             const Tensor& receive, std::span<const std::int64_t> receive_counts,
-                             Stream& stream) {
-  const Tensor staged = fetch(send, stream);
-  const Tensor come = to_.like(receive);
-  on_host().all_to_all(staged, send_counts, come, receive_counts, calls_);
-  put(come, receive, stream);
-}
-
-void StagedGroup::barrier(Stream& stream) {
-  wait(stream.record());
-  on_host().barrier(calls_);
-}
-
-Event StagedGroup::send(const Tensor& data, int to, int tag, Stream& stream) {
-  arrivals_.send(on_host(), data, to, tag, stream);
-  return {};
-}
-
-Event StagedGroup::receive(const Tensor& data, int from, int tag, Stream& stream) {
-  return arrivals_.receive(on_host(), data, from, tag, stream);
-}
 
 namespace {
 
