@@ -19,9 +19,9 @@ struct InFlight {
 };
 
 /// Reused by the thread, so that a step allocates nothing.
-InFlight& under_way(ExpertPass direction) {
+InFlight& under_way(bool backward) {
   thread_local std::array<InFlight, 2> both;
-  return both[static_cast<std::size_t>(direction)];
+  return both[backward ? 1 : 0];
 }
 
 ExpertCounts counts_of(const ExpertGroups& groups, const RoutedRows& routed) {
@@ -51,11 +51,11 @@ Tensor in_slots(const RoutedRows& routed, const ExchangedTensor& way) {
 }  // namespace
 
 ExpertExchange::ExpertExchange(const Pass& pass, const ExpertGroups& groups,
-                               const RoutedRows& routed, ExpertPass direction)
+                               const RoutedRows& routed, bool backward)
     : pass_(pass),
       groups_(groups),
       routed_(routed),
-      direction_(direction),
+      backward_(backward),
       counts_(counts_of(groups, routed)) {}
 
 Reshard ExpertExchange::parts() const {
@@ -175,7 +175,7 @@ void ExpertExchange::send(std::span<const ExchangedTensor> ways) const {
   if (alone()) return;
   const std::int64_t rows = counts_.room_before(counts_.chunks);
   ops.stream->copy(routed_.place.slice(0, rows), routed_.places.slice(0, rows));
-  std::vector<Event>& arrivals = under_way(direction_).arrivals;
+  std::vector<Event>& arrivals = under_way(backward_).arrivals;
   arrivals.clear();
   wire().wait(ops.stream->record());
   for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
@@ -190,7 +190,7 @@ void ExpertExchange::send(std::span<const ExchangedTensor> ways) const {
 
 void ExpertExchange::take(std::span<const ExchangedTensor> ways, std::int64_t chunk) const {
   if (alone()) return;
-  Reshard::await(pass_, under_way(direction_).arrivals[static_cast<std::size_t>(chunk)]);
+  Reshard::await(pass_, under_way(backward_).arrivals[static_cast<std::size_t>(chunk)]);
   for (const ExchangedTensor& way : ways) {
     const ExchangeRun by = through(way, chunk);
     spread_rows(*pass_.ops, {.x = by.gathered, .slot = by.place, .y = way.rows});
@@ -206,12 +206,12 @@ void ExpertExchange::give(std::span<const ExchangedTensor> ways, std::int64_t ch
     if (counts_.parts > 1) parts().start_backward(pass_, by.gathered, by.own);
     groups_.ep->all_to_all(by.received, by.from, by.sent, by.to, wire());
   }
-  if (chunk + 1 == counts_.chunks) under_way(direction_).returned = wire().record();
+  if (chunk + 1 == counts_.chunks) under_way(backward_).returned = wire().record();
 }
 
 void ExpertExchange::finish(std::span<const ExchangedTensor> ways) const {
   if (ways.empty()) return;
-  if (!alone()) Reshard::await(pass_, under_way(direction_).returned);
+  if (!alone()) Reshard::await(pass_, under_way(backward_).returned);
   for (const ExchangedTensor& way : ways) {
     const Tensor share = share_of(way.of_choices);
     if (groups_.slices != nullptr) pass_.ops->stream->zero(way.of_choices);

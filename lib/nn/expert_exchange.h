@@ -95,15 +95,13 @@ struct ExchangedTensor {
   Tensor of_choices, rows;
 };
 
-/// The direction of a pass. Each direction may have one exchange in flight.
-enum class ExpertPass : std::uint8_t { forward, backward };  // forward: F; backward: R and B
-
 /// The exchange of one pass through a layer whose router has chosen experts. In a group of one
-/// rank, rows are copied from tokens to experts directly, in one chunk.
+/// rank, rows are copied from tokens to experts directly, in one chunk. One exchange of forward
+/// passes (F) may be in flight, and one of backward passes (R and B).
 class ExpertExchange {
  public:
   ExpertExchange(const Pass& pass, const ExpertGroups& groups, const RoutedRows& routed,
-                 ExpertPass direction);
+                 bool backward);
 
   /// All chunks, as a range of chunk numbers.
   RowRange all() const { return {0, counts_.chunks}; }
@@ -186,7 +184,7 @@ class ExpertExchange {
   const Pass& pass_;
   const ExpertGroups& groups_;
   const RoutedRows& routed_;
-  const ExpertPass direction_;
+  const bool backward_;
   ExpertCounts counts_;
 };
 

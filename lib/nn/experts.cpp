@@ -227,7 +227,7 @@ void Experts::widen(const Pass& pass, const Saved& saved, bool gathers, Exchange
     if (gathers) enter.forward(pass, saved.x, saved.all_x);
     route(pass, saved);
   }
-  exchange(pass, saved, ExpertPass::backward)
+  exchange_backward(pass, saved)
       .run(
           leg, to_experts(routed_x(saved), saved.routed), {},
           [&] {
@@ -412,7 +412,7 @@ void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradien
   const ExchangedTensor there[] = {{by_stream ? g.dy : g.all_dy, g.d_rows}};
   const ExchangedTensor back[] = {{by_stream ? g.dx : g.partial_dx, saved.routed.out},
                                   {column(saved.routed.weight), column(g.d_row_weight)}};
-  exchange(pass, saved, ExpertPass::backward)
+  exchange_backward(pass, saved)
       .run(
           leg, there, back, [] {},
           [&](const RowRange& chunks) {

@@ -90,9 +90,11 @@ struct Experts {
   void backward_weight(const Pass& pass, const Saved& saved, const Gradients& gradients) const;
 
  private:
-  ExpertExchange exchange(const Pass& pass, const Saved& saved,
-                          ExpertPass direction = ExpertPass::forward) const {
-    return {pass, groups, saved.routed, direction};
+  ExpertExchange exchange(const Pass& pass, const Saved& saved) const {
+    return {pass, groups, saved.routed, false};
+  }
+  ExpertExchange exchange_backward(const Pass& pass, const Saved& saved) const {
+    return {pass, groups, saved.routed, true};
   }
   RowOrder order_of(const Saved& saved) const;
   std::int64_t group_of(const Saved& saved, std::int64_t size) const;

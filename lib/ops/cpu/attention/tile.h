@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <utility>
+#include <variant>
 
 namespace trainctl {
 
@@ -124,7 +125,7 @@ void vector_product(std::int64_t rows, std::int64_t columns,
 template <class Dot, class DotUnit>
 struct VectorProducts {
   using Unit = DotUnit;
-  struct Registers {};  // no setup is needed
+  using Registers = std::monostate;  // no setup is needed
   static constexpr int row_step = tile_rows;
   static constexpr int column_step = 16;
 

@@ -203,7 +203,7 @@ struct Ready {
   AttentionExtents extents;
   DType dtype = DType::bf16;
   AttentionExtents part;  // of the backward pass
-  CudnnPlan forward, backward;
+  CudnnGraph forward, backward;
 };
 
 /// The cache between calls, shared by the threads of ranks. The lock is held while parts are
@@ -239,8 +239,8 @@ std::int64_t local_bytes(const AttentionExtents& part) {
 
 /// The larger of the bytes that the two passes need.
 std::int64_t needed_bytes(const Ready& ready) {
-  return std::max(ready.forward.workspace_bytes,
-                  local_bytes(ready.part) + ready.backward.workspace_bytes);
+  return std::max(ready.forward.workspace_bytes(),
+                  local_bytes(ready.part) + ready.backward.workspace_bytes());
 }
 
 /// Throws if the plans need more memory than attention_bytes(part).
@@ -249,13 +249,13 @@ Ready make_ready(const AttentionExtents& extents, const AttentionExtents& part, 
   require(dtype != DType::f32, ExitCode::unavailable, "cuDNN has no attention in fp32");
   require(static_cast<std::int64_t>(cudnn().version()) >= min_version, ExitCode::unavailable,
           "cuDNN is older than 9.11");
-  Ready made;
-  made.extents = extents;
-  made.dtype = dtype;
-  made.part = part;
-  made.forward = make_plan(forward_graph(graph_extents(extents, extents, dtype)), device, true);
-  made.backward =
-      make_plan(backward_graph(graph_extents(extents, part, dtype)), device, extents.ordered);
+  Ready made{.extents = extents,
+             .dtype = dtype,
+             .part = part,
+             .forward = forward_graph(graph_extents(extents, extents, dtype)),
+             .backward = backward_graph(graph_extents(extents, part, dtype))};
+  made.forward.make_plan(device, true);
+  made.backward.make_plan(device, extents.ordered);
   const std::int64_t needed = needed_bytes(made);
   require(needed <= attention_bytes(part), ExitCode::unavailable,
           "cuDNN's attention needs " + std::to_string(needed) + " bytes and was planned with " +
@@ -325,7 +325,7 @@ void* at(const Tensor& tensor, std::int64_t offset) {
   return static_cast<std::byte*>(tensor.data) + offset * size_of(tensor.dtype);
 }
 
-void execute(cudnnHandle_t handle, const CudnnPlan& plan, std::span<const Binding> given,
+void execute(cudnnHandle_t handle, const CudnnGraph& graph, std::span<const Binding> given,
              std::byte* workspace) {
   std::array<std::int64_t, max_bindings> ids{};
   std::array<void*, max_bindings> data{};
@@ -339,7 +339,7 @@ void execute(cudnnHandle_t handle, const CudnnPlan& plan, std::span<const Bindin
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, data.data(), count);
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, &workspace);
   pack.finalize();
-  check_cudnn(cudnn().execute(handle, plan.plan.raw(), pack.raw()), "cudnnBackendExecute");
+  check_cudnn(cudnn().execute(handle, graph.plan().raw(), pack.raw()), "cudnnBackendExecute");
 }
 
 /// Calls run(handle, place) for each part of the call, on its stream.

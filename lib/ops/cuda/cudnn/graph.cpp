@@ -215,14 +215,6 @@ void CudnnGraph::reshape(const Value& from, const Value& to) {
   operations_.push_back(made.raw());
 }
 
-const Descriptor& CudnnGraph::finish() {
-  graph_ = Descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operations_.data(),
-             static_cast<std::int64_t>(operations_.size()));
-  graph_.finalize();
-  return graph_;
-}
-
 Descriptor device_properties(const std::string& json) {
   Descriptor device(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   if (json.empty()) {
@@ -273,22 +265,23 @@ bool varies(const Descriptor& config) {
 
 }  // namespace
 
-CudnnPlan make_plan(CudnnGraph graph, const Descriptor& device, bool ordered) {
-  CudnnPlan made;
+void CudnnGraph::make_plan(const Descriptor& device, bool ordered) {
+  graph_ = Descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operations_.data(),
+             static_cast<std::int64_t>(operations_.size()));
+  graph_.finalize();
   std::string refusal =
       ordered ? "it proposes no engine that computes alike in every run" : "it proposes no engine";
-  for (const Descriptor& config : proposals(graph.finish(), device)) {
+  for (const Descriptor& config : proposals(graph_, device)) {
     if (ordered && varies(config)) continue;
     try {
       Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
       plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config.raw());
       plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device.raw());
       plan.finalize();
-      plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, &made.workspace_bytes,
-               1);
-      made.plan = std::move(plan);
-      made.graph = std::move(graph);
-      return made;
+      plan.get(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, &workspace_bytes_, 1);
+      plan_ = std::move(plan);
+      return;
     } catch (const Error& error) {
       refusal = error.what();
     }

@@ -72,8 +72,8 @@ class Descriptor {
   cudnnBackendDescriptor_t raw_ = nullptr;
 };
 
-// Builds a graph of cuDNN operations between tensors with four extents [sequences, heads, rows,
-// columns], and the plan that executes it.
+// A graph of cuDNN operations between tensors with four extents [sequences, heads, rows, columns],
+// and the plan that executes it.
 
 using Extents = std::array<std::int64_t, 4>;
 
@@ -112,8 +112,12 @@ class CudnnGraph {
   /// Reinterprets the elements with other extents and strides.
   void reshape(const Value& from, const Value& to);
 
-  /// Finishes the graph of all previous operations; no more may be added.
-  const Descriptor& finish();
+  /// Finishes the graph of all previous operations; no more may be added. Its plan is the first one
+  /// proposed by the library that it also accepts; with `ordered`, only plans with results that are
+  /// equal in every run. Throws Error{unavailable} with the last refusal if there is none.
+  void make_plan(const Descriptor& device, bool ordered);
+  const Descriptor& plan() const { return plan_; }
+  std::int64_t workspace_bytes() const { return workspace_bytes_; }
 
  private:
   enum class Place : std::uint8_t { memory, accumulator, number, inner };
@@ -123,23 +127,13 @@ class CudnnGraph {
 
   std::vector<Descriptor> kept_;
   std::vector<cudnnBackendDescriptor_t> operations_;
-  Descriptor graph_;
+  Descriptor graph_, plan_;
+  std::int64_t workspace_bytes_ = 0;
   std::int64_t next_inner_ = 1000;
 };
 
 /// The properties of the calling thread's device or, if `json` is not empty, of the device that it
 /// describes, so that plans can be checked without the device.
 Descriptor device_properties(const std::string& json);
-
-struct CudnnPlan {
-  CudnnGraph graph;  // must live as long as the plan
-  Descriptor plan;
-  std::int64_t workspace_bytes = 0;
-};
-
-/// The first plan proposed by the library that it also accepts; with `ordered`, only plans with
-/// results that are equal in every run. Throws Error{unavailable} with the last refusal if there is
-/// none.
-CudnnPlan make_plan(CudnnGraph graph, const Descriptor& device, bool ordered);
 
 }  // namespace trainctl::cuda
