@@ -118,15 +118,6 @@ int run_build(const Arguments& arguments) {
   return 0;
 }
 
-const char* name_of(TokenFormat format) {
-  switch (format) {
-    case TokenFormat::megatron: return "megatron";
-    case TokenFormat::llmc: return "llm.c";
-    case TokenFormat::nanogpt: return "nanogpt";
-  }
-  return "?";
-}
-
 struct Range {
   std::int32_t least = std::numeric_limits<std::int32_t>::max();
   std::int32_t most = std::numeric_limits<std::int32_t>::min();
@@ -157,7 +148,7 @@ nlohmann::ordered_json describe(const TokenFile& file, const std::string& tokeni
   nlohmann::ordered_json about;
   about["format_version"] = 1;
   about["path"] = file.path().string();
-  about["format"] = name_of(file.format());
+  about["format"] = file.format();
   about["token_bytes"] = file.token_bytes();
   about["sequences"] = file.sequences();
   about["documents"] = file.documents();

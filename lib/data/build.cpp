@@ -306,8 +306,7 @@ void encode_chunk(const TextChunk& chunk, const std::string& key, const Tokenize
   out.tokens.clear();
   out.ends.clear();
   if (chunk.is_jsonl) return encode_lines(chunk, key, tokenizer, out);
-  const TextKind kind = chunk.begins_document ? TextKind::whole : TextKind::continued;
-  tokenizer.encode(chunk.bytes, out.tokens, kind);
+  tokenizer.encode(chunk.bytes, out.tokens, !chunk.begins_document);
   if (chunk.ends_document) out.ends.push_back(out.tokens.size());
 }
 

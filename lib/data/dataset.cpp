@@ -223,7 +223,7 @@ bool belongs(std::int64_t index, std::int64_t count, SplitRule rule, Split split
 DocumentRows::DocumentRows(const TokenFile& file, SplitRule rule, Split split,
                            std::int64_t seq_length)
     : seq_length_(seq_length) {
-  require(file.format() == TokenFormat::megatron, ExitCode::bad_data,
+  require(file.format() == "megatron", ExitCode::bad_data,
           file.path().string() +
               ": the file does not say where its documents begin, which data.packing: false needs; "
               "use text or a pair of .bin and .idx, or set data.packing to true");

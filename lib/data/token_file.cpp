@@ -232,7 +232,7 @@ namespace {
 
 /// The contents of a .bin: their type and place.
 struct Contents {
-  TokenFormat format;
+  std::string_view format;
   std::int64_t first_byte;  // offset of token 0
   TokenElement element;
   std::int64_t tokens;
@@ -319,7 +319,7 @@ Contents contents_of_llmc(const File& bin, const LlmcKind& kind,
                    tokens, kind.element.bytes, size - llmc_header_bytes));
   }
   if (tokens == 0) fail(bin.path(), 8, "the file contains no tokens");
-  return {TokenFormat::llmc, llmc_header_bytes, kind.element, tokens};
+  return {"llm.c", llmc_header_bytes, kind.element, tokens};
 }
 
 Contents contents_of_single_file(const File& bin) {
@@ -338,7 +338,7 @@ Contents contents_of_single_file(const File& bin) {
          formatted("a file without a header holds 2-byte tokens, but its size of {} bytes is odd",
                    size));
   }
-  return {TokenFormat::nanogpt, 0, {2, false}, size / 2};
+  return {"nanogpt", 0, {2, false}, size / 2};
 }
 
 /// Converts elements from their form on disk to int32.
@@ -445,27 +445,27 @@ TokenFile TokenFile::open(const std::filesystem::path& path) {
   }
   MegatronIndex index(place.idx, bin);
   const TokenElement element = index.element();
-  const Contents contents{TokenFormat::megatron, 0, element, bin.size() / element.bytes};
+  const Contents contents{"megatron", 0, element, bin.size() / element.bytes};
   return TokenFile(std::make_unique<Impl>(Impl{contents, std::move(bin), std::move(index)}));
 }
 
-TokenFormat TokenFile::format() const { return impl_->contents.format; }
+std::string_view TokenFile::format() const { return impl_->contents.format; }
 const std::filesystem::path& TokenFile::path() const { return impl_->bin.path(); }
 int TokenFile::token_bytes() const { return impl_->contents.element.bytes; }
 std::int64_t TokenFile::tokens() const { return impl_->contents.tokens; }
 
 std::int64_t TokenFile::sequences() const {
-  return format() == TokenFormat::megatron ? impl_->index.sequences() : 1;
+  return format() == "megatron" ? impl_->index.sequences() : 1;
 }
 
 std::int64_t TokenFile::documents() const {
-  return format() == TokenFormat::megatron ? impl_->index.documents() : 1;
+  return format() == "megatron" ? impl_->index.documents() : 1;
 }
 
 std::int64_t TokenFile::document_start(std::int64_t index) const {
   assert(index >= 0 && index <= documents());
   if (index == documents()) return tokens();
-  return format() == TokenFormat::megatron ? impl_->index.document_start(index) : 0;
+  return format() == "megatron" ? impl_->index.document_start(index) : 0;
 }
 
 void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {

@@ -15,8 +15,6 @@
 
 namespace trainctl {
 
-enum class TokenFormat { megatron, llmc, nanogpt };
-
 class TokenFile {
  public:
   /// `path`: a prefix with .bin and .idx (either file of the pair names it too), or one .bin file
@@ -27,7 +25,7 @@ class TokenFile {
   TokenFile(TokenFile&&) noexcept;
   TokenFile& operator=(TokenFile&&) noexcept;
 
-  TokenFormat format() const;
+  std::string_view format() const;  // "megatron", "llm.c" or "nanogpt"
   /// The .bin file.
   const std::filesystem::path& path() const;
   int token_bytes() const;

@@ -200,9 +200,10 @@ Tokenizer Tokenizer::open(const std::string& specification) {
   return Tokenizer(std::move(impl));
 }
 
-void Tokenizer::encode(std::string_view text, std::vector<std::int32_t>& out, TextKind kind) const {
+void Tokenizer::encode(std::string_view text, std::vector<std::int32_t>& out,
+                       bool continues) const {
   if (const auto* model = impl_->sentencepiece()) return model->encode(text, out);
-  if (const auto* model = impl_->hf()) return model->encode(text, kind == TextKind::continued, out);
+  if (const auto* model = impl_->hf()) return model->encode(text, continues, out);
   encode_bytes(text, out);
 }
 

@@ -11,9 +11,6 @@
 
 namespace trainctl {
 
-/// A text, or a continuation of the text that was encoded before.
-enum class TextKind { whole, continued };
-
 class Tokenizer {
  public:
   /// "byte", "sentencepiece:MODEL" or "hf:DIR", where DIR has a tokenizer.json or is one. Throws
@@ -23,9 +20,9 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  /// Thread-safe. Appends the tokens of `text` to `out`.
-  void encode(std::string_view text, std::vector<std::int32_t>& out,
-              TextKind kind = TextKind::whole) const;
+  /// Thread-safe. Appends the tokens of `text` to `out`; it may continue the text that was encoded
+  /// before.
+  void encode(std::string_view text, std::vector<std::int32_t>& out, bool continues = false) const;
   std::string decode(const std::vector<std::int32_t>& tokens) const;
   /// The number of text bytes of a token, independent of its neighbours: it may be a part of a
   /// character. Special tokens count as they are decoded.

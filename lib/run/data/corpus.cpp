@@ -193,7 +193,7 @@ SourceIdentity identity_of(const TokenFile& file) {
     const std::int64_t last = std::max<std::int64_t>(0, size - block_bytes);
     add_hash(tokens, last * i / (block_count - 1), block_bytes, buffer, hashes);
   }
-  if (file.format() == TokenFormat::megatron) {
+  if (file.format() == "megatron") {
     const File index =
         File::open_to_read(std::filesystem::path(file.path()).replace_extension(".idx"));
     for (std::int64_t at = 0; at < index.size(); at += piece_bytes) {

@@ -135,7 +135,7 @@ TEST_CASE("a folder, its tokenizer.json and a text in two parts are the same") {
   CHECK(one.end_of_document() == other.end_of_document());
   std::vector<std::int32_t> parts;
   one.encode("The quick brown", parts);
-  one.encode("\n\nfox", parts, TextKind::continued);
+  one.encode("\n\nfox", parts, true);
   CHECK(parts == encoded(other, "The quick brown\n\nfox"));
 }
 
@@ -147,10 +147,10 @@ TEST_CASE("a space is put before a text, but not before a continuation") {
   const Tokenizer tokenizer = Tokenizer::open("hf:" + file.string());
   CHECK(tokenizer.decode(encoded(tokenizer, "fox")) == " fox");
   std::vector<std::int32_t> tokens;
-  tokenizer.encode("fox", tokens, TextKind::continued);
+  tokenizer.encode("fox", tokens, true);
   CHECK(tokenizer.decode(tokens) == "fox");
   tokens.clear();
-  tokenizer.encode("fox<|endoftext|>fox", tokens, TextKind::continued);
+  tokenizer.encode("fox<|endoftext|>fox", tokens, true);
   CHECK(tokenizer.decode(tokens) == "fox<|endoftext|> fox");
 }
 

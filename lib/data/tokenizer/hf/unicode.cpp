@@ -218,13 +218,13 @@ void Normalizer::read(const JsonValue& normalizer, int depth) {
                               " is not built: NFC, NFD, NFKC, NFKD or Sequence");
   }
   normalizer.allow_only({"type"});
-  forms_.push_back({.composes = type.ends_with('C'), .is_compatible = type.size() == 4});
+  forms_.push_back(type);
 }
 
 std::string_view Normalizer::apply(std::string_view text, std::string& storage) const {
   if (forms_.empty() || std::all_of(text.begin(), text.end(), is_ascii)) return text;
   std::string before;
-  for (const Form& form : forms_) {
+  for (const std::string& form : forms_) {
     storage.swap(before);
     storage.clear();
     append(form, &form == &forms_.front() ? text : std::string_view(before), storage);
@@ -234,7 +234,7 @@ std::string_view Normalizer::apply(std::string_view text, std::string& storage) 
 
 /// ASCII characters keep their places and never combine with the text before them: only runs of
 /// other characters, each with the character before it, need work.
-void Normalizer::append(const Form& form, std::string_view text, std::string& out) {
+void Normalizer::append(const std::string& form, std::string_view text, std::string& out) {
   while (!text.empty()) {
     const auto other = std::find_if_not(text.begin(), text.end(), is_ascii);
     const auto found = static_cast<std::size_t>(other - text.begin());
@@ -247,10 +247,11 @@ void Normalizer::append(const Form& form, std::string_view text, std::string& ou
   }
 }
 
-void Normalizer::append_normal(const Form& form, std::string_view text, std::string& out) {
+void Normalizer::append_normal(const std::string& form, std::string_view text, std::string& out) {
+  const bool composes = form.ends_with('C');
   const auto options = static_cast<utf8proc_option_t>(
-      UTF8PROC_STABLE | (form.composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
-      (form.is_compatible ? UTF8PROC_COMPAT : 0));
+      UTF8PROC_STABLE | (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) |
+      (form.starts_with("NFK") ? UTF8PROC_COMPAT : 0));
   std::vector<utf8proc_int32_t> code_points;
   for (; !text.empty(); text.remove_prefix(first_character_bytes(text))) {
     std::array<utf8proc_int32_t, 32> parts{};  // the longest decomposition has 18
@@ -263,7 +264,7 @@ void Normalizer::append_normal(const Form& form, std::string_view text, std::str
   }
   order_marks(code_points);
   auto size = static_cast<utf8proc_ssize_t>(code_points.size());
-  if (form.composes) size = utf8proc_normalize_utf32(code_points.data(), size, options);
+  if (composes) size = utf8proc_normalize_utf32(code_points.data(), size, options);
   for (utf8proc_ssize_t i = 0; i < size; ++i) {
     append_code_point(static_cast<char32_t>(code_points[static_cast<std::size_t>(i)]), out);
   }

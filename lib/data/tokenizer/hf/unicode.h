@@ -52,15 +52,11 @@ class Normalizer {
   std::string_view apply(std::string_view text, std::string& storage) const;
 
  private:
-  struct Form {
-    bool composes = false;       // NFC, NFKC
-    bool is_compatible = false;  // NFKC, NFKD
-  };
   void read(const JsonValue& normalizer, int depth);
-  static void append(const Form& form, std::string_view text, std::string& out);
-  static void append_normal(const Form& form, std::string_view text, std::string& out);
+  static void append(const std::string& form, std::string_view text, std::string& out);
+  static void append_normal(const std::string& form, std::string_view text, std::string& out);
 
-  std::vector<Form> forms_;
+  std::vector<std::string> forms_;  // NFC, NFD, NFKC or NFKD
 };
 
 }  // namespace trainctl::hf
