@@ -315,12 +315,12 @@ constexpr const char* plan_examples =
 
 MemoryModels memory_models_of(const std::string& word) {
   const std::vector<std::string> words = {"own", "megatron", "megatron-0.15", "korthikanti", "all"};
-  const auto found = std::find(words.begin(), words.end(), word);
+  const auto found = std::ranges::find(words, word);
   if (found == words.end()) {
     refuse(plan_name,
            "--memory-model " + word + ": must be own|megatron|megatron-0.15|korthikanti|all");
   }
-  return static_cast<MemoryModels>(found - words.begin());
+  return MemoryModels(static_cast<int>(found - words.begin()));
 }
 
 std::vector<std::int64_t> steps_of(const std::string& text) {

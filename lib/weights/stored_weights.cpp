@@ -51,7 +51,7 @@ const std::array<float, 256>& values_of(ByteFormat format) {
     return values;
   };
   static const std::array<float, 256> e4m3 = make(from_e4m3), e8m0 = make(from_e8m0);
-  return format == ByteFormat::e4m3 ? e4m3 : e8m0;
+  return format == "e4m3" ? e4m3 : e8m0;
 }
 
 /// Cuts the box into spans of at most elements_at_a_time, each of whole rows or part of one row,
@@ -97,12 +97,10 @@ class BoxReader {
   }
 
   /// Bytes of a value.
-  std::int64_t size() const {
-    return matrix_.format == ByteFormat::none ? size_of(matrix_.dtype) : 1;
-  }
+  std::int64_t size() const { return matrix_.format == "none" ? size_of(matrix_.dtype) : 1; }
 
   void convert(const char* from, std::int64_t count, float* to, std::int64_t stride) const {
-    if (matrix_.format == ByteFormat::none) {
+    if (matrix_.format == "none") {
       return convert_values(matrix_.dtype, from, count, to, stride);
     }
     const std::array<float, 256>& values = values_of(matrix_.format);
@@ -158,9 +156,9 @@ StoredMatrix matrix_of(const FileTensor& found) {
   const SafetensorsFile* file = found.file;
   const SafetensorsEntry* entry = found.entry;
   const Shape& shape = entry->shape;
-  const ByteFormat format = entry->stored == scaled_type     ? ByteFormat::e4m3
-                            : entry->stored == powers_of_two ? ByteFormat::e8m0
-                                                             : ByteFormat::none;
+  const ByteFormat format = entry->stored == scaled_type     ? ByteFormat("e4m3")
+                            : entry->stored == powers_of_two ? ByteFormat("e8m0")
+                                                             : ByteFormat("none");
   return {
       entry->dtype.value_or(DType::f32), shape.rank() < 2 ? 1 : shape.back(),
       [file, entry](std::int64_t begin, std::span<char> out) { file->read(*entry, begin, out); },

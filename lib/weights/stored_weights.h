@@ -12,6 +12,7 @@
 
 #include "base/dtype.h"
 #include "base/shape.h"
+#include "config/schema/choices.h"
 #include "config/upstream/hugging_face.h"
 #include "engine/parameters/param_store.h"
 #include "plan/plan.h"
@@ -54,19 +55,16 @@ void convert_values(DType dtype, const char* stored, std::int64_t count, float* 
 /// Converts fp32 values to stored ones, fp32 or bf16.
 void store_values(DType dtype, const float* from, std::int64_t count, char* stored);
 
-/// Formats of one byte, which no Tensor has. Both have NaN, neither has infinity.
-enum class ByteFormat : std::uint8_t {
-  none,
-  e4m3,  // a sign, 4 bits of exponent, 3 of fraction
-  e8m0,  // 8 bits of exponent: powers of two, for scales
-};
+/// Formats of one byte, which no Tensor has: a sign, 4 bits of exponent and 3 of fraction; 8 bits
+/// of exponent, powers of two for scales. Both have NaN, neither has infinity.
+using ByteFormat = OneOf<"none|e4m3|e8m0">;
 
 /// A stored row-major matrix of `width` columns; `bytes` reads from its byte `begin` on.
 struct StoredMatrix {
   DType dtype = DType::f32;
   std::int64_t width = 1;
   std::function<void(std::int64_t begin, std::span<char> out)> bytes;
-  ByteFormat format = ByteFormat::none;  // used instead of dtype unless none
+  ByteFormat format = "none";  // used instead of dtype unless none
 };
 
 /// Reads the box of a stored matrix, or with `transposed` its transpose: element (i, j) of the box

@@ -18,13 +18,13 @@
 namespace trainctl {
 
 /// The memory models shown together with the plan's own estimate.
-enum class MemoryModels : std::uint8_t { own, megatron, megatron_0_15, korthikanti, all };
+using MemoryModels = OneOf<"own|megatron|megatron-0.15|korthikanti|all">;
 
 struct PrintInput {
   const Plan& plan;
   const Config* config = nullptr;  // without it, no memory models and no rates at chosen steps
   std::int64_t rank = -1;          // only this rank's groups, with its refined rows; -1: all ranks
-  MemoryModels memory_models = MemoryModels::all;
+  MemoryModels memory_models = "all";
   std::vector<std::int64_t> lr_at{};     // steps whose learning rates are shown
   std::optional<double> memory_limit{};  // GiB per rank: see formats/print/rows.h
   // Warnings that the JSON forms list; none if null.

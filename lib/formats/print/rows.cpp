@@ -227,11 +227,11 @@ std::vector<MemoryModelRows> memory_models(const PrintInput& input) {
   std::vector<MemoryModelRows> models;
   if (input.config == nullptr) return models;
   const auto wants = [&input](MemoryModels model) {
-    return input.memory_models == model || input.memory_models == MemoryModels::all;
+    return input.memory_models == model || input.memory_models == "all";
   };
-  if (wants(MemoryModels::megatron)) models.push_back(megatron_rows(input, true));
-  if (wants(MemoryModels::megatron_0_15)) models.push_back(megatron_rows(input, false));
-  if (wants(MemoryModels::korthikanti)) models.push_back(korthikanti_rows(input));
+  if (wants("megatron")) models.push_back(megatron_rows(input, true));
+  if (wants("megatron-0.15")) models.push_back(megatron_rows(input, false));
+  if (wants("korthikanti")) models.push_back(korthikanti_rows(input));
   return models;
 }
 
