@@ -22,14 +22,13 @@ struct TokenPieces {
     return (piece == 0 ? rank : 2 * ranks - 1 - rank) * piece_length();
   }
 
-  struct Piece {
-    std::int64_t rank = 0, number = 0;
-  };
-  /// The piece that contains this position.
-  constexpr Piece piece_with(std::int64_t position) const {
+  /// The number of the piece that contains this position, and its rank.
+  constexpr std::int64_t piece_with(std::int64_t position) const {
+    return position / piece_length() < ranks ? 0 : 1;
+  }
+  constexpr std::int64_t rank_with(std::int64_t position) const {
     const std::int64_t chunk = position / piece_length();
-    if (chunk < ranks) return {chunk, 0};
-    return {2 * ranks - 1 - chunk, 1};
+    return chunk < ranks ? chunk : 2 * ranks - 1 - chunk;
   }
 };
 

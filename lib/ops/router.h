@@ -28,9 +28,10 @@ struct RowOrder {
   constexpr std::int64_t row_of(std::int64_t token) const {
     if (tokens.ranks == 1) return token;
     const std::int64_t piece = tokens.piece_length();
-    const TokenPieces::Piece held = tokens.piece_with(token % tokens.seq_length);
-    const std::int64_t sequence = held.rank * sequences + token / tokens.seq_length;
-    return sequence * tokens.rank_length() + held.number * piece + token % piece;
+    const std::int64_t position = token % tokens.seq_length;
+    const std::int64_t sequence =
+        tokens.rank_with(position) * sequences + token / tokens.seq_length;
+    return sequence * tokens.rank_length() + tokens.piece_with(position) * piece + token % piece;
   }
 };
 
