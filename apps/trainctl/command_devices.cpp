@@ -58,7 +58,7 @@ int list_known(bool json) {
                     {"memory_gib", device.memory_gib},
                     {"memory_bandwidth", device.memory_bandwidth},
                     {"link_bandwidth", device.link},
-                    {"network_bandwidth", device.network.bandwidth},
+                    {"network_bandwidth", device.network_bandwidth},
                     {"sources", sources}});
     text += "  " + padded(std::string(file.name), 14) + device.name + ", " +
             printed("%.4g", peak / 1e12) + " TFLOP/s, " + printed("%.4g", device.memory_gib) +

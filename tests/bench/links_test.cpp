@@ -81,9 +81,9 @@ TEST_CASE("what links carry has its place in a device's file, which can be read 
   CHECK(read.collectives.at(GroupOperation::all_gather).at(2).seconds[1] == Approx(2e-5));
   CHECK(read.link == Approx(2e8));
   CHECK(read.link_latency == Approx(1e-5));
-  CHECK(read.network.bandwidth == Approx(1e7));
-  CHECK(read.network.latency == Approx(1e-4));
-  CHECK(read.network.links == 2);  // one for each rank of a host, which sent at once
+  CHECK(read.network_bandwidth == Approx(1e7));
+  CHECK(read.network_latency == Approx(1e-4));
+  CHECK(read.network_links == 2);  // one for each rank of a host, which sent at once
   CHECK(read.host_ranks == 2);
   CHECK(read.contention == 1);
 }

@@ -419,8 +419,8 @@ void measure_ranks(World& world, const DeviceBench& options, const Plan& plan,
   }
   if (!found.between.empty()) {
     out << "network            between " << found.hosts << " hosts, messages at "
-        << gigabytes(device.network.bandwidth) << " for each of " << found.host_ranks << " ranks, "
-        << format_seconds(device.network.latency) << '\n';
+        << gigabytes(device.network_bandwidth) << " for each of " << found.host_ranks << " ranks, "
+        << format_seconds(device.network_latency) << '\n';
   }
   out << "contention         " << printed("%.3f", device.contention)
       << ", of products during sums over all ranks\n";

@@ -181,7 +181,9 @@ void take_links(const LinkFindings& found, DeviceFigures& device) {
   }
   if (!found.between.empty()) {
     const MessageFigures messages = messages_of(found.between);
-    device.network = {messages.bandwidth, messages.latency, found.host_ranks};
+    device.network_bandwidth = messages.bandwidth;
+    device.network_latency = messages.latency;
+    device.network_links = found.host_ranks;
   }
   device.host_ranks = found.hosts > 1 ? found.host_ranks
                                       : std::max<std::int64_t>(device.host_ranks, found.host_ranks);

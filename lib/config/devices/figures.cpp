@@ -421,9 +421,9 @@ void fill_device(FigureMap& root, DeviceFigures& device) {
   root.read("contention", field("", "").from(0).to(1), device.contention);
   read_collectives(root.required_map("collectives"), device);
   FigureMap network = root.required_map("network");
-  network.require("bandwidth", above_zero, device.network.bandwidth);
-  network.require("latency", from_zero, device.network.latency);
-  network.read("links", whole_number, device.network.links);
+  network.require("bandwidth", above_zero, device.network_bandwidth);
+  network.require("latency", from_zero, device.network_latency);
+  network.read("links", whole_number, device.network_links);
   network.finish();
   FigureMap host = root.required_map("host");
   host.require("ranks", whole_number, device.host_ranks);
@@ -598,8 +598,8 @@ std::string write_device(const DeviceFigures& device) {
   text += "sustained: " + figure(device.sustained) + "\ncontention: " + figure(device.contention) +
           "\n" + collective_lines(device);
   text += formatted("network: {{bandwidth: {}, latency: {}, links: {}}}\n",
-                    figure(device.network.bandwidth), figure(device.network.latency),
-                    device.network.links);
+                    figure(device.network_bandwidth), figure(device.network_latency),
+                    device.network_links);
   text += formatted("host: {{ranks: {}, bandwidth: {}}}\n", device.host_ranks,
                     figure(device.host_bandwidth));
   if (device.hours_between_failures) {

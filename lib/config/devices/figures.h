@@ -73,12 +73,6 @@ struct CollectiveTable {
   std::vector<double> bytes, seconds;
 };
 
-struct NetworkFigures {
-  double bandwidth = 0;    // bytes/s of a link in one direction
-  double latency = 0;      // seconds per message
-  std::int64_t links = 1;  // links per host
-};
-
 struct DeviceFigures {
   std::string name;
   bool cuda = true;
@@ -94,7 +88,9 @@ struct DeviceFigures {
   double link = 0;        // bytes/s between two devices of a host, in one direction
   double link_latency = 0;
   std::map<GroupOperation, std::map<std::int64_t, CollectiveTable>> collectives;  // by ranks
-  NetworkFigures network;
+  double network_bandwidth = 0;    // bytes/s of a link between hosts in one direction
+  double network_latency = 0;      // seconds per message between hosts
+  std::int64_t network_links = 1;  // links per host
   std::int64_t host_ranks = 1;
   double host_bandwidth = 0;                     // bytes/s of copies to and from the host
   std::optional<double> hours_between_failures;  // mean for one device

@@ -37,10 +37,10 @@ std::vector<LinkLevel> levels_of(const ClusterConfig& cluster, const Machine& ma
     } else {
       // If all ranks of a host send at the same time, they share its links.
       const auto senders = static_cast<double>(levels.front().ranks);
-      const auto links = static_cast<double>(one.links.value_or(device.network.links));
-      level.bandwidth = one.bandwidth.value_or(device.network.bandwidth) / one.oversubscription *
+      const auto links = static_cast<double>(one.links.value_or(device.network_links));
+      level.bandwidth = one.bandwidth.value_or(device.network_bandwidth) / one.oversubscription *
                         std::min(1.0, links / senders) * software.network_share;
-      level.latency = one.latency.value_or(device.network.latency) + software.network_latency;
+      level.latency = one.latency.value_or(device.network_latency) + software.network_latency;
     }
     levels.push_back(level);
   }
