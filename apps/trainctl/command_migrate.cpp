@@ -23,11 +23,11 @@ constexpr const char* migrate_examples =
     "  trainctl migrate --from megatron-args pretrain_gpt.sh -o gpt.yaml\n";
 
 constexpr const char* local_form = "yaml";
-const std::map<std::string, Project> projects = {{"megatron-args", Project::megatron},
-                                                 {"nanogpt", Project::nanogpt},
-                                                 {"torchtitan", Project::torchtitan},
-                                                 {"llm.c", Project::llmc},
-                                                 {"hf", Project::hugging_face}};
+const std::map<std::string, Project> projects = {{"megatron-args", Project("megatron")},
+                                                 {"nanogpt", Project("nanogpt")},
+                                                 {"torchtitan", Project("torchtitan")},
+                                                 {"llm.c", Project("llmc")},
+                                                 {"hf", Project("hugging_face")}};
 
 struct MigrateRequest {
   std::string file;

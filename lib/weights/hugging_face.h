@@ -40,7 +40,7 @@ struct TensorForms {
   // Whether files hold all experts in two tensors, one for down and one for gate and up; otherwise,
   // and in written files, in one tensor for each matrix of each expert.
   bool experts_together = false;
-  HuggingFaceNorms norms = HuggingFaceNorms::usual;
+  HuggingFaceNorms norms = "usual";
   bool long_qk_names = false;  // names such as query_layernorm instead of q_norm
   bool fused_qkv = false;      // q, k and v in one matrix
   bool fused_gate_up = false;  // gate and up of an MLP in one matrix

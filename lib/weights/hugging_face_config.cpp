@@ -138,9 +138,9 @@ class Comparison {
     unless(!chunks, "has no chunks of attention");
     unless(one_window, "has windows of one length");
     if (window == 0) return;
-    unless(family_.window != HuggingFaceWindow::none, "has no window");
+    unless(family_.window != "none", "has no window");
     if (slides_everywhere(family_.window)) unless(all, "has its window in every layer");
-    if (family_.window == HuggingFaceWindow::without_rope) {
+    if (family_.window == "without_rope") {
       unless(as_rope, "has its window in the layers without RoPE");
     }
   }
@@ -420,7 +420,7 @@ void add_rope_layers(const ModelShape& model, Json& config) {
 }
 
 void add_window(const ModelShape& model, const HuggingFaceFamily& family, Json& config) {
-  if (family.window == HuggingFaceWindow::none) return;
+  if (family.window == "none") return;
   const std::int64_t window = window_of(model);
   if (asks_for_window(family.window)) config["use_sliding_window"] = window > 0;
   config["sliding_window"] = window > 0 ? Json(window) : Json(nullptr);

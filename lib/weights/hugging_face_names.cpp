@@ -382,9 +382,9 @@ void note_form(const std::string& name, TensorForms& forms) {
   if (name.ends_with(".self_attn.qkv_proj.weight")) forms.fused_qkv = true;
   if (name.ends_with(".mlp.gate_up_proj.weight")) forms.fused_gate_up = true;
   if (name.ends_with(".self_attn.query_layernorm.weight")) forms.long_qk_names = true;
-  if (name.ends_with(".post_self_attn_layernorm.weight")) forms.norms = HuggingFaceNorms::glm;
-  if (name.ends_with(".post_norm1.weight")) forms.norms = HuggingFaceNorms::numbered;
-  if (name.ends_with("_feedforward_layernorm.weight")) forms.norms = HuggingFaceNorms::around;
+  if (name.ends_with(".post_self_attn_layernorm.weight")) forms.norms = "glm";
+  if (name.ends_with(".post_norm1.weight")) forms.norms = "numbered";
+  if (name.ends_with("_feedforward_layernorm.weight")) forms.norms = "around";
 }
 
 std::string hugging_face_type(const ModelShape& model, const std::string& preferred) {

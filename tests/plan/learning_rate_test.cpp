@@ -70,13 +70,13 @@ TEST_CASE("inverse square root", "[learning_rate]") {
 TEST_CASE("warm-up, stable, decay", "[learning_rate]") {
   LrScheduleConfig schedule = schedule_of(LrStyle::wsd);
   schedule.wsd_decay_steps = 40;
-  schedule.wsd_decay_style = DecayStyle::linear;
+  schedule.wsd_decay_style = "linear";
   check_rates(schedule, {{20, 1.0}, {59, 1.0}, {60, 1.0}, {70, 0.8}, {80, 0.6}, {100, 0.2}});
-  schedule.wsd_decay_style = DecayStyle::cosine;
+  schedule.wsd_decay_style = "cosine";
   check_rates(schedule, {{60, 1.0}, {80, 0.6}, {100, 0.2}, {101, 0.2}});
-  schedule.wsd_decay_style = DecayStyle::exponential;
+  schedule.wsd_decay_style = "exponential";
   check_rates(schedule, {{60, 1.0}, {80, 0.2 + 0.8 * (std::sqrt(2.0) - 1)}, {100, 0.2}});
-  schedule.wsd_decay_style = DecayStyle::minus_sqrt;
+  schedule.wsd_decay_style = "minus_sqrt";
   check_rates(schedule, {{60, 1.0}, {70, 0.6}, {100, 0.2}});
 }
 

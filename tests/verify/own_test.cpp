@@ -66,8 +66,8 @@ TEST_CASE("the schedules of a step's numbers are those of the plan") {
   for (const LrStyle style : {LrStyle::constant, LrStyle::linear, LrStyle::cosine,
                               LrStyle::inverse_square_root, LrStyle::wsd}) {
     schedule.style = style;
-    for (const DecayStyle last : {DecayStyle::linear, DecayStyle::cosine, DecayStyle::exponential,
-                                  DecayStyle::minus_sqrt}) {
+    for (const DecayStyle last : {DecayStyle("linear"), DecayStyle("cosine"),
+                                  DecayStyle("exponential"), DecayStyle("minus_sqrt")}) {
       schedule.wsd_decay_style = last;
       for (std::int64_t update = 0; update <= 110; ++update) {
         CHECK(own::learning_rate(schedule, 100, update) ==

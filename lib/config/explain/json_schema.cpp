@@ -97,30 +97,24 @@ Json map_of(const UpstreamKey& row, const Json& sections) {
 
 Json values_of(const UpstreamKey& row, const Json& sections) {
   Json values = property_at(sections, std::string(row.path));
-  switch (row.conversion) {
-    case Conversion::same: break;
-    case Conversion::true_is_fp16:
-    case Conversion::true_is_bf16:
-    case Conversion::full_batch: values = boolean; break;
-    case Conversion::index_fusion: {
-      const Json index = {{"type", "integer"}, {"minimum", 0}};
-      values = {{"type", "array"}, {"items", index}, {"minItems", 1}};
-      break;
+  const Conversion how = row.conversion;
+  const Json number = {{"type", "integer"}, {"minimum", 0}};
+  const Json list = {{"type", "array"}, {"items", number}, {"minItems", 1}};
+  if (how == "true_is_fp16" || how == "true_is_bf16" || how == "full_batch") {
+    values = boolean;
+  } else if (how == "index_fusion") {
+    values = list;
+  } else if (how == "recompute") {
+    values = {{"anyOf", {boolean, list, {{"type", "null"}}}}};
+    if (row.key == "recompute") {
+      UpstreamKey section = row;
+      section.path = "recompute";
+      values["anyOf"].push_back(map_of(section, sections));
     }
-    case Conversion::recompute: {
-      const Json number = {{"type", "integer"}, {"minimum", 0}};
-      const Json list = {{"type", "array"}, {"items", number}, {"minItems", 1}};
-      values = {{"anyOf", {boolean, list, {{"type", "null"}}}}};
-      if (row.key == "recompute") {
-        UpstreamKey section = row;
-        section.path = "recompute";
-        values["anyOf"].push_back(map_of(section, sections));
-      }
-      break;
-    }
-    case Conversion::callable:
-    case Conversion::internal: values = {{"type", "null"}}; break;
-    case Conversion::dict: values = map_of(row, sections); break;
+  } else if (how == "callable" || how == "internal") {
+    values = {{"type", "null"}};
+  } else if (how == "dict") {
+    values = map_of(row, sections);
   }
   if (values.is_null()) values = Json::object();
   values.erase("default");
@@ -237,10 +231,9 @@ Json list_of(Json item) { return {{"type", "array"}, {"items", std::move(item)},
 
 /// Accepts a number, or a text of a number with a unit.
 Json with_units(Json number, Unit unit) {
-  if (unit == Unit::none) return number;
-  const char* pattern = unit == Unit::count
-                            ? "^(0|[1-9][0-9]*)(\\.[0-9]{1,3})?(k|K|M|B)$"
-                            : "^(0|[1-9][0-9]*)(\\.[0-9]+)? *(MiB|GiB|TiB|MB|GB|TB)$";
+  if (unit == "none") return number;
+  const char* pattern = unit == "count" ? "^(0|[1-9][0-9]*)(\\.[0-9]{1,3})?(k|K|M|B)$"
+                                        : "^(0|[1-9][0-9]*)(\\.[0-9]+)? *(MiB|GiB|TiB|MB|GB|TB)$";
   const Json text = {{"type", "string"}, {"pattern", pattern}};
   return {{"anyOf", {std::move(number), text}}};
 }

@@ -203,13 +203,9 @@ std::vector<ForeignValue> read_json_or_yaml(YamlTree& tree, const std::string& t
 
 std::vector<ForeignValue> read_values(Project project, YamlTree& tree, const std::string& text,
                                       Diagnostics& diagnostics) {
-  switch (project) {
-    case Project::hugging_face: return read_json_or_yaml(tree, text, diagnostics);
-    case Project::nanogpt: return read_assignments(text);
-    case Project::torchtitan: return read_toml(text);
-    default: break;
-  }
-  return read_arguments(text);
+  if (project == "hugging_face") return read_json_or_yaml(tree, text, diagnostics);
+  if (project == "nanogpt") return read_assignments(text);
+  return project == "torchtitan" ? read_toml(text) : read_arguments(text);
 }
 
 /// Adds the keys of the map in `map`, which may be "", to a section.
@@ -326,8 +322,8 @@ Migrated migrate_from(Project project, std::string_view given, const std::string
     return result;
   }
   Migration migration(project, name, values, tree, result.diagnostics);
-  const bool is_model = project == Project::hugging_face &&
-                        take_model(migration, text, name, values, result.diagnostics);
+  const bool is_model =
+      project == "hugging_face" && take_model(migration, text, name, values, result.diagnostics);
   if (!is_model) {
     migration.carry_rows();
     apply_project_rules(migration);

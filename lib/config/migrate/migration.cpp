@@ -267,21 +267,15 @@ void settle_decay_form(Migration& m) {
   m.put("optimizer.weight_decay_form", "coupled", "SGD adds weight decay to the gradient there");
 }
 
-void settle(Migration& migration) {
-  switch (migration.project()) {
-    case Project::hugging_face: return settle_hugging_face(migration);
-    case Project::nanogpt: return settle_nanogpt(migration);
-    case Project::torchtitan: return settle_torchtitan(migration);
-    case Project::llmc: return settle_llmc(migration);
-    case Project::megatron: return settle_megatron(migration);
-    default: break;  // other projects have only hints
-  }
-}
-
 }  // namespace
 
 void apply_project_rules(Migration& migration) {
-  settle(migration);
+  const Project project = migration.project();  // those that are not here have only hints
+  if (project == "hugging_face") settle_hugging_face(migration);
+  if (project == "nanogpt") settle_nanogpt(migration);
+  if (project == "torchtitan") settle_torchtitan(migration);
+  if (project == "llmc") settle_llmc(migration);
+  if (project == "megatron") settle_megatron(migration);
   settle_decay_form(migration);
 }
 
@@ -295,10 +289,10 @@ std::string underscored(std::string key) {
 
 /// The row of ModelParallelConfig for an argument of Megatron, or nullptr.
 const UpstreamKey* parallel_row(Project project, const std::string& key) {
-  if (project != Project::megatron) return nullptr;
+  if (project != "megatron") return nullptr;
   const std::string wanted = underscored(key);
   for (const UpstreamKey& row : all_upstream_keys()) {
-    const bool plain = row.conversion == Conversion::same && !row.deprecated();
+    const bool plain = row.conversion == "same" && !row.deprecated();
     if (plain && row.key == wanted && find_known_path(std::string(row.path)) != nullptr)
       return &row;
   }

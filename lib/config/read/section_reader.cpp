@@ -273,8 +273,8 @@ class KeyGuess {
       if (row.key == entry_.key && row.section != unknown_.section) {
         return say(formatted("write {} inside {}", entry_.key, row.section));
       }
-      const bool fits = row.conversion != Conversion::same ||
-                        takes(unknown_.tree, std::string(row.path), entry_.value);
+      const bool fits =
+          row.conversion != "same" || takes(unknown_.tree, std::string(row.path), entry_.value);
       if (row.section == unknown_.section && fits) names.emplace_back(row.key);
     }
     const std::string near = nearest(entry_.key, names);

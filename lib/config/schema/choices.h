@@ -73,7 +73,7 @@ enum class ParallelMode {
   hybrid_parallel
 };
 enum class LrStyle { constant, linear, cosine, inverse_square_root, wsd };
-enum class DecayStyle { linear, cosine, exponential, minus_sqrt };
+using DecayStyle = OneOf<"linear|cosine|exponential|minus_sqrt">;
 using WeightDecayStyle = OneOf<"constant|linear|cosine">;
 using WeightDecayForm = OneOf<"decoupled|coupled">;
 enum class ComputeType { fp32, bf16, fp16 };

@@ -114,7 +114,7 @@ struct LrScheduleConfig {
   std::optional<double> warmup_ratio;           // share of the steps; determines warmup_steps
   std::optional<std::int64_t> decay_steps;      // default: train.steps
   std::optional<std::int64_t> wsd_decay_steps;  // required with wsd
-  DecayStyle wsd_decay_style = DecayStyle::exponential;
+  DecayStyle wsd_decay_style = "exponential";
   bool operator==(const LrScheduleConfig&) const = default;
 };
 

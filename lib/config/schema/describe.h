@@ -50,10 +50,10 @@ std::string type_of(const Field& field) {
   if constexpr (IsChoice<Value>) return "word";
   if constexpr (std::is_same_v<Value, bool>) return "true or false";
   if constexpr (std::is_integral_v<Value>) {
-    return field.unit == Unit::count ? "whole number, or with k, M or B" : "whole number";
+    return field.unit == "count" ? "whole number, or with k, M or B" : "whole number";
   }
   if constexpr (std::is_floating_point_v<Value>) {
-    return field.unit == Unit::gib ? "number, or with MB, GB, MiB or GiB" : "number";
+    return field.unit == "gib" ? "number, or with MB, GB, MiB or GiB" : "number";
   }
   if constexpr (std::is_same_v<Value, IntList>) return "list of whole numbers";
   if constexpr (std::is_same_v<Value, NumberList>) return "list of numbers";

@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "config/schema/choices.h"
+
 namespace trainctl {
 
 /// The bounds of a number; for a string, of its length.
@@ -26,7 +28,7 @@ struct Bounds {
 };
 
 /// The units that may follow a number: k, M or B for counts; MB, GB, MiB or GiB for gib.
-enum class Unit { none, count, gib };
+using Unit = OneOf<"none|count|gib">;
 
 /// One key of a section. Built at compile time, so that visitors of fields contain no code for it:
 /// field("steps", "...").from(1).required().
@@ -39,7 +41,7 @@ struct Field {
   bool is_required = false;
   // other keys of the section that determine a required value: "tokens|epochs", "a+b" for both
   std::string_view given_by = {};
-  Unit unit = Unit::none;
+  Unit unit = "none";
   std::string_view minutes_key = {};  // for a number of steps: the key for minutes instead
   bool is_internal = false;  // for an upstream key that users never set; only null is accepted
 
@@ -77,14 +79,14 @@ struct Field {
   /// A number of steps, tokens or samples; accepts 10k for 10,000.
   consteval Field count(double least) const {
     Field copy = from(least);
-    copy.unit = Unit::count;
+    copy.unit = "count";
     return copy;
   }
   consteval Field count(double least, double most) const { return count(least).to(most); }
   /// A size of memory in GiB, or a number with its own unit.
   consteval Field gib() const {
     Field copy = above(0);
-    copy.unit = Unit::gib;
+    copy.unit = "gib";
     return copy;
   }
   consteval Field or_minutes(std::string_view name) const {

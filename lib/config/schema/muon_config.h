@@ -14,10 +14,10 @@ namespace trainctl {
 
 /// The coefficients a, b, c of one Newton-Schulz step X <- aX + (bA + cA^2)X, A = XX^T.
 using MuonTriple = std::array<double, 3>;
-enum class MuonSet { simple, quintic, polar_express, deepseek_v4 };
+using MuonSet = OneOf<"simple|quintic|polar_express|deepseek_v4">;
 /// Coefficients: a named set, or a list of triples.
 struct MuonCoefficients {
-  MuonSet set = MuonSet::quintic;
+  MuonSet set = "quintic";
   std::vector<MuonTriple> list;  // if empty, `set` applies
   bool operator==(const MuonCoefficients&) const = default;
 };
@@ -73,16 +73,17 @@ inline std::vector<MuonTriple> muon_steps(const MuonConfig& muon) {
   bool again = false;
   std::int64_t count = 0;
   if (set.empty()) {
-    switch (muon.coefficients.set) {
-      case MuonSet::simple:
-        set = muon_simple;
-        count = simple_steps;
-        break;
-      case MuonSet::quintic: set = muon_quintic; break;
-      case MuonSet::polar_express: set = muon_polar_express; break;
-      case MuonSet::deepseek_v4: set = muon_deepseek_v4; break;
+    const MuonSet name = muon.coefficients.set;
+    again = name == "simple" || name == "quintic";
+    if (name == "simple") {
+      set = muon_simple;
+      count = simple_steps;
+    } else if (name == "quintic") {
+      set = muon_quintic;
+    } else {
+      set = name == "polar_express" ? std::span<const MuonTriple>(muon_polar_express)
+                                    : std::span<const MuonTriple>(muon_deepseek_v4);
     }
-    again = muon.coefficients.set <= MuonSet::quintic;
   }
   const auto length = std::ssize(set);
   count = muon.steps.value_or(std::max(count, length));

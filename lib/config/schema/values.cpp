@@ -78,8 +78,8 @@ constexpr std::pair<std::string_view, double> gib_units[] = {
 /// The factor of a unit; 0 if the field does not accept it.
 double factor_of(Unit unit, std::string_view name) {
   const std::span<const std::pair<std::string_view, double>> units =
-      unit == Unit::gib ? std::span(gib_units)
-                        : std::span<const std::pair<std::string_view, double>>(count_units);
+      unit == "gib" ? std::span(gib_units)
+                    : std::span<const std::pair<std::string_view, double>>(count_units);
   for (const auto& [known, factor] : units) {
     if (known == name) return factor;
   }
@@ -89,7 +89,7 @@ double factor_of(Unit unit, std::string_view name) {
 /// A number with a unit of the field; none if it has no such unit.
 template <class Number>
 std::optional<Number> with_unit(const YamlNode& node, const Field& field) {
-  const auto given = field.unit == Unit::none ? std::nullopt : split_unit(node.scalar);
+  const auto given = field.unit == "none" ? std::nullopt : split_unit(node.scalar);
   const double factor = given ? factor_of(field.unit, given->unit) : 0;
   if (factor == 0) return std::nullopt;
   const double value = given->number * factor;
@@ -107,7 +107,7 @@ std::string help_for_unit(const std::string& text, const Field& field, bool whol
   if (!given) return "";
   const std::string number = plain_number(given->number);
   const std::string& unit = given->unit;
-  if (unit == "m" && field.unit == Unit::count) {
+  if (unit == "m" && field.unit == "count") {
     const std::string millions = formatted("write {}: {}M for millions", field.key, number);
     return field.minutes_key.empty()
                ? millions
@@ -123,7 +123,7 @@ std::string help_for_unit(const std::string& text, const Field& field, bool whol
   }
   // Learning rates are not percentages.
   if (unit == "%") return whole || field.key.ends_with("_lr") ? "" : in(0.01);
-  const double decimal = factor_of(Unit::count, unit);
+  const double decimal = factor_of("count", unit);
   const double binary = unit == "k" || unit == "K" ? 1024 : unit == "M" ? 0x1p20 : 0;
   if (decimal == 0) return "";
   return in(decimal) + (binary == 0 ? "" : " or " + plain_number(given->number * binary));

@@ -51,11 +51,6 @@ inline constexpr Word word_table<OptimizerType>[] = {{"adamw", OptimizerType::ad
                                                      {"lion", OptimizerType::lion},
                                                      {"muon", OptimizerType::muon}};
 template <>
-inline constexpr Word word_table<MuonSet>[] = {{"simple", MuonSet::simple},
-                                               {"quintic", MuonSet::quintic},
-                                               {"polar_express", MuonSet::polar_express},
-                                               {"deepseek_v4", MuonSet::deepseek_v4}};
-template <>
 inline constexpr Word word_table<MuonItem>[] = {{"gate_up", MuonItem::gate_up},
                                                 {"qkv", MuonItem::qkv},
                                                 {"heads", MuonItem::heads},
@@ -69,11 +64,6 @@ inline constexpr Word word_table<LrStyle>[] = {
     {"WSD", LrStyle::wsd},
     {"inverse_square_root", LrStyle::inverse_square_root, Word::alias},
     {"wsd", LrStyle::wsd, Word::alias}};
-template <>
-inline constexpr Word word_table<DecayStyle>[] = {{"linear", DecayStyle::linear},
-                                                  {"cosine", DecayStyle::cosine},
-                                                  {"exponential", DecayStyle::exponential},
-                                                  {"minus_sqrt", DecayStyle::minus_sqrt}};
 template <>
 inline constexpr Word word_table<ComputeType>[] = {
     {"fp32", ComputeType::fp32},
@@ -149,7 +139,7 @@ template <WordList list>
 inline constexpr auto word_table<OneOf<list>> = [] {
   std::array<Word, std::ranges::count(list.text, '|') + 1> words;
   std::string_view rest(list.text);
-  for (int number = 0; Word& word : words) word = {take_word(rest), number++};
+  for (int number = 0; Word & word : words) word = {take_word(rest), number++};
   return words;
 }();
 

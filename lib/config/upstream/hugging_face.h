@@ -40,41 +40,41 @@ HuggingFaceConfig read_hugging_face_config(std::string_view json);
 
 /// Which layers use the sliding window of a config.json. layer_types decides instead where it is
 /// given, unless the rule covers all layers.
-enum class HuggingFaceWindow : std::uint8_t {
-  none,            // the family has no window
-  all,             // every layer; a default window applies if the key is missing
-  all_if_given,    // every layer, if the key is given
-  later_layers,    // layers from max_window_layers on
-  if_asked,        // with use_sliding_window: later_layers
-  if_asked_all,    // with use_sliding_window: every layer
-  if_asked_even,   // with use_sliding_window: layers 0, 2, 4 ... before max_window_layers
-  without_rope,    // with use_sliding_window: layers without RoPE
-  but_each_nth,    // all layers but each sliding_window_pattern-th
-  but_first_of_n,  // all layers but the first of each sliding_window_pattern
-};
+///   none            the family has no window
+///   all             every layer; a default window applies if the key is missing
+///   all_if_given    every layer, if the key is given
+///   later_layers    layers from max_window_layers on
+///   if_asked        with use_sliding_window: later_layers
+///   if_asked_all    with use_sliding_window: every layer
+///   if_asked_even   with use_sliding_window: layers 0, 2, 4 ... before max_window_layers
+///   without_rope    with use_sliding_window: layers without RoPE
+///   but_each_nth    all layers but each sliding_window_pattern-th
+///   but_first_of_n  all layers but the first of each sliding_window_pattern
+using HuggingFaceWindow = OneOf<
+    "none|all|all_if_given|later_layers|if_asked|if_asked_all|if_asked_even|without_rope|"
+    "but_each_nth|but_first_of_n">;
 
 /// The names in files of the norms before and after attention and before and after the MLP.
-enum class HuggingFaceNorms : std::uint8_t {
-  usual,   // input_layernorm, none, post_attention_layernorm, none
-  around,  // input_layernorm, post_attention_layernorm, pre_ and post_feedforward_layernorm
-  glm,  // input_layernorm, post_self_attn_layernorm, post_attention_layernorm, post_mlp_layernorm
-  numbered,  // input_layernorm, post_norm1, post_attention_layernorm, post_norm2
-};
+///   usual     input_layernorm, none, post_attention_layernorm, none
+///   around    input_layernorm, post_attention_layernorm, pre_ and post_feedforward_layernorm
+///   glm       input_layernorm, post_self_attn_layernorm, post_attention_layernorm,
+///             post_mlp_layernorm
+///   numbered  input_layernorm, post_norm1, post_attention_layernorm, post_norm2
+using HuggingFaceNorms = OneOf<"usual|around|glm|numbered">;
 
 /// Whether the family has the window only with use_sliding_window.
 constexpr bool asks_for_window(HuggingFaceWindow rule) {
-  return rule == HuggingFaceWindow::if_asked || rule == HuggingFaceWindow::if_asked_all ||
-         rule == HuggingFaceWindow::if_asked_even || rule == HuggingFaceWindow::without_rope;
+  return rule == "if_asked" || rule == "if_asked_all" || rule == "if_asked_even" ||
+         rule == "without_rope";
 }
 /// Whether all layers or none use the window.
 constexpr bool slides_everywhere(HuggingFaceWindow rule) {
-  return rule == HuggingFaceWindow::all || rule == HuggingFaceWindow::all_if_given ||
-         rule == HuggingFaceWindow::if_asked_all;
+  return rule == "all" || rule == "all_if_given" || rule == "if_asked_all";
 }
 
 /// Whether every n-th layer is without the window.
 constexpr bool slides_by_pattern(HuggingFaceWindow rule) {
-  return rule == HuggingFaceWindow::but_each_nth || rule == HuggingFaceWindow::but_first_of_n;
+  return rule == "but_each_nth" || rule == "but_first_of_n";
 }
 
 struct HuggingFaceFamily {
@@ -104,7 +104,7 @@ struct HuggingFaceFamily {
   bool qk_norm_after_rope = false;
   bool long_qk_names = false;  // query_layernorm instead of q_norm
   NormPlacement norm_placement = NormPlacement::pre;
-  HuggingFaceNorms norm_names = HuggingFaceNorms::usual;
+  HuggingFaceNorms norm_names = "usual";
   bool optional_post_norms = false;      // use_post_norm: false omits the norms after branches
   std::string_view activation = "silu";  // default of hidden_act
   bool gated = true;
@@ -119,7 +119,7 @@ struct HuggingFaceFamily {
   bool square_out = false;           // attention's output projection is [hidden_size, hidden_size]
   bool fused_qkv = false;            // files store q, k and v as one matrix
   bool fused_gate_up = false;        // files store gate and up as one matrix
-  HuggingFaceWindow window = HuggingFaceWindow::none;
+  HuggingFaceWindow window = "none";
   std::int64_t max_window_layers = 28;
   std::int64_t sliding_window = 4096;  // default of the key
   std::int64_t window_pattern = 0;     // default of the pattern's key

@@ -258,14 +258,13 @@ std::vector<bool> listed_windows(HuggingFaceReader& reader, std::int64_t layers)
 std::int64_t window_of(HuggingFaceReader& reader, const HuggingFaceFamily& family,
                        std::int64_t positions) {
   const HuggingFaceWindow rule = family.window;
-  if (rule == HuggingFaceWindow::none) {
+  if (rule == "none") {
     reader.only("use_sliding_window", {false},
                 formatted("model_type {} has no window", family.type));
     return 0;
   }
   if (asks_for_window(rule) && !reader.flag("use_sliding_window", false)) return 0;
-  const bool missing_is_none =
-      rule == HuggingFaceWindow::all_if_given || rule == HuggingFaceWindow::without_rope;
+  const bool missing_is_none = rule == "all_if_given" || rule == "without_rope";
   if (!reader.has("sliding_window") && missing_is_none) return 0;
   if (reader.has("sliding_window") && reader.at("sliding_window").is_null()) return 0;
   const std::int64_t window = reader.size("sliding_window", family.sliding_window);
@@ -293,32 +292,30 @@ std::vector<bool> sliding_layers(HuggingFaceReader& reader, const HuggingFaceFam
   const std::vector<bool> listed = listed_windows(reader, layers);
   const HuggingFaceJson& window = reader.at("sliding_window");
   const bool hides = window.is_number() && window < positions;
-  if (family.window == HuggingFaceWindow::none && hides &&
-      std::ranges::find(listed, true) != listed.end()) {
+  if (family.window == "none" && hides && std::ranges::find(listed, true) != listed.end()) {
     reader.problem("layer_types", "sliding_attention",
                    formatted("model_type {} has no window", family.type));
   }
   if (slides_everywhere(family.window)) return std::vector<bool>(turns.size(), true);
-  if (family.window == HuggingFaceWindow::none) return std::vector<bool>(turns.size(), false);
+  if (family.window == "none") return std::vector<bool>(turns.size(), false);
   if (!listed.empty()) return listed;
   std::vector<bool> slides;
   if (slides_by_pattern(family.window)) {
     const std::int64_t every = window_pattern(reader, family);
-    const std::int64_t first = family.window == HuggingFaceWindow::but_each_nth ? 1 : 0;
+    const std::int64_t first = family.window == "but_each_nth" ? 1 : 0;
     for (std::int64_t layer = 0; layer < layers; ++layer) {
       slides.push_back((layer + first) % every != 0);
     }
     return slides;
   }
-  const std::int64_t first = family.window == HuggingFaceWindow::without_rope
+  const std::int64_t first = family.window == "without_rope"
                                  ? 0
                                  : reader.size("max_window_layers", family.max_window_layers);
   for (std::int64_t layer = 0; layer < layers; ++layer) {
     const bool turned = at(turns, layer);
-    slides.push_back(family.window == HuggingFaceWindow::without_rope ? !turned
-                     : family.window == HuggingFaceWindow::if_asked_even
-                         ? layer % 2 == 0 && layer < first
-                         : layer >= first);
+    slides.push_back(family.window == "without_rope"    ? !turned
+                     : family.window == "if_asked_even" ? layer % 2 == 0 && layer < first
+                                                        : layer >= first);
   }
   return slides;
 }

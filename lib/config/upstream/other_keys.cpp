@@ -16,28 +16,16 @@ std::string_view embedded_other_keys_txt();  // other_keys.txt, embedded by lib/
 
 namespace {
 
-/// The list of a project in other_keys.txt, and its name in messages; in the order in which a hint
-/// names them.
-struct ProjectList {
+struct NamedProject {
   Project project;
-  const char* list;
-  std::string_view name;
+  std::string_view name;  // in messages
 };
-constexpr ProjectList project_lists[] = {
-    {Project::hugging_face, "hugging_face", "Hugging Face"},
-    {Project::nanogpt, "nanogpt", "nanoGPT"},
-    {Project::megatron, "megatron", "Megatron"},
-    {Project::torchtitan, "torchtitan", "torchtitan"},
-    {Project::llmc, "llmc", "llm.c"},
-    {Project::mindformers, "mindformers", "MindFormers"},
-    {Project::deepspeed, "deepspeed", "DeepSpeed"},
-    {Project::trainers, "trainers", ""},
-    {Project::usual, "usual", ""},
+/// In the order in which a hint names them.
+constexpr NamedProject named_projects[] = {
+    {"hugging_face", "Hugging Face"}, {"nanogpt", "nanoGPT"}, {"megatron", "Megatron"},
+    {"torchtitan", "torchtitan"},     {"llmc", "llm.c"},      {"mindformers", "MindFormers"},
+    {"deepspeed", "DeepSpeed"},       {"trainers", ""},       {"usual", ""},
 };
-
-const ProjectList& project_list(Project project) {
-  return *std::ranges::find(project_lists, project, &ProjectList::project);
-}
 
 /// What other_keys.txt calls #types.
 constexpr const char* type_names =
@@ -231,10 +219,12 @@ Hint hint_of(Project project, const OtherKey& row, const std::string& value) {
 
 }  // namespace
 
-std::string_view name_of(Project project) { return project_list(project).name; }
+std::string_view name_of(Project project) {
+  return std::ranges::find(named_projects, project, &NamedProject::project)->name;
+}
 
 std::span<const OtherKey> other_keys(Project project) {
-  return all_lists().at(project_list(project).list);
+  return all_lists().at(std::string(word_of(project)));
 }
 std::span<const OtherKey> carried_keys() { return all_lists().at("carried"); }
 std::span<const OtherKey> local_value_rows() { return all_lists().at("ours"); }
@@ -245,7 +235,7 @@ const OtherKey* find_other_key(Project project, std::string_view key) {
   for (const OtherKey& row : rows) {
     if (folded(row.key) == wanted) return &row;
   }
-  if (project != Project::torchtitan && project != Project::deepspeed) return nullptr;
+  if (project != "torchtitan" && project != "deepspeed") return nullptr;
   const auto found = std::find_if(rows.begin(), rows.end(),
                                   [&](const OtherKey& row) { return same_key(row, wanted); });
   return found == rows.end() ? nullptr : &*found;
@@ -281,11 +271,11 @@ std::optional<std::string> convert(const OtherKey& row, const std::string& value
 std::optional<Hint> hint_for_row(const OtherKey& row, const std::string& value) {
   const bool is_list = row.words == "#each" && items_of(value).size() == paths_of(row).size();
   if (!is_list && !convert(row, value)) return std::nullopt;
-  return hint_of(Project::usual, row, value);
+  return hint_of("usual", row, value);
 }
 
 Hint hint_for(const std::string& key, const std::string& value) {
-  for (const ProjectList& one : project_lists) {
+  for (const NamedProject& one : named_projects) {
     const OtherKey* row = find_other_key(one.project, key);
     if (row != nullptr) return hint_of(one.project, *row, value);
   }

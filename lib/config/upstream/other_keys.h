@@ -8,19 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "config/schema/choices.h"
+
 namespace trainctl {
 
-enum class Project {
-  hugging_face,
-  nanogpt,
-  torchtitan,
-  llmc,
-  megatron,
-  deepspeed,
-  mindformers,  // keys of whole files; upstream.h has the parallel sections
-  trainers,     // keys of axolotl, LLaMA-Factory, Lightning, Accelerate and others
-  usual,        // common words that belong to no project
-};
+/// A list of keys in other_keys.txt. mindformers: keys of whole files, while upstream.h has the
+/// parallel sections; trainers: keys of axolotl, LLaMA-Factory, Lightning, Accelerate and others;
+/// usual: common words that belong to no project.
+using Project =
+    OneOf<"hugging_face|nanogpt|torchtitan|llmc|megatron|deepspeed|mindformers|trainers|usual">;
 
 /// The project's name in messages, such as "Hugging Face".
 std::string_view name_of(Project project);

@@ -546,25 +546,22 @@ class Rewriter {
     if (is_section && path.starts_with(canonical + ".")) return false;
     warn_deprecated(row, entry);
     if (says_nothing) return true;
-    switch (row.conversion) {
-      case Conversion::same: claim(path, entry, written); break;
-      case Conversion::dict: take_children(row, entry, written); break;
-      case Conversion::recompute: take_recompute(row, entry, written); break;
-      case Conversion::index_fusion: take_index(row, entry, written); break;
-      case Conversion::true_is_fp16: take_bool(row, entry, written, "fp16", ""); break;
-      case Conversion::true_is_bf16: take_bool(row, entry, written, "bf16", ""); break;
-      case Conversion::full_batch:
-        take_bool(row, entry, written, "full_batch", "data_parallel");
-        break;
-      case Conversion::callable:
-        report({"callable", entry.key + " is a Python function upstream; in YAML it must be null",
-                std::string(row.note)},
-               path, tree_.node(entry.value).span);
-        break;
-      case Conversion::internal:
-        report({"internal-key", entry.key + " is internal upstream; it must be null", "remove it"},
-               path, tree_.node(entry.value).span);
-        break;
+    const Conversion how = row.conversion;
+    if (how == "same") claim(path, entry, written);
+    if (how == "dict") take_children(row, entry, written);
+    if (how == "recompute") take_recompute(row, entry, written);
+    if (how == "index_fusion") take_index(row, entry, written);
+    if (how == "true_is_fp16") take_bool(row, entry, written, "fp16", "");
+    if (how == "true_is_bf16") take_bool(row, entry, written, "bf16", "");
+    if (how == "full_batch") take_bool(row, entry, written, "full_batch", "data_parallel");
+    if (how == "callable") {
+      report({"callable", entry.key + " is a Python function upstream; in YAML it must be null",
+              std::string(row.note)},
+             path, tree_.node(entry.value).span);
+    }
+    if (how == "internal") {
+      report({"internal-key", entry.key + " is internal upstream; it must be null", "remove it"},
+             path, tree_.node(entry.value).span);
     }
     return true;
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/report/diagnostics.h"
+#include "config/schema/choices.h"
 #include "config/yaml/tree.h"
 
 namespace trainctl {
@@ -23,23 +24,24 @@ bool same_value(const YamlTree& tree, const std::string& path, int first, int se
 std::string flow_text(const YamlTree& tree, int node);
 
 /// How an upstream value is converted to ours.
-enum class Conversion {
-  same,          // unchanged; null is ignored if upstream's default is null
-  true_is_fp16,  // true -> fp16; false is ignored
-  true_is_bf16,  // true -> bf16; false is ignored
-  full_batch,    // true -> full_batch; false -> data_parallel unless splits are given
-  index_fusion,  // a list -> {mode: index, config: the list}
-  recompute,     // bool -> enable; list -> enable and layers_per_stage; map: its own keys
-  callable,      // Python callable: null is ignored; others are refused, naming the hook
-  internal,      // null is ignored; other values are refused
-  dict,          // a map whose keys have rows of their own
-};
+///   same          unchanged; null is ignored if upstream's default is null
+///   true_is_fp16  true -> fp16; false is ignored
+///   true_is_bf16  true -> bf16; false is ignored
+///   full_batch    true -> full_batch; false -> data_parallel unless splits are given
+///   index_fusion  a list -> {mode: index, config: the list}
+///   recompute     bool -> enable; list -> enable and layers_per_stage; map: its own keys
+///   callable      Python callable: null is ignored; others are refused, naming the hook
+///   internal      null is ignored; other values are refused
+///   dict          a map whose keys have rows of their own
+using Conversion = OneOf<
+    "same|true_is_fp16|true_is_bf16|full_batch|index_fusion|recompute|callable|internal|"
+    "dict">;
 
 struct UpstreamKey {
   std::string_view key;       // nested keys with dots: "pipeline_config.pipeline_scheduler"
   std::string_view path;      // our path: "parallel.pipeline.scheduler"
   std::string_view fallback;  // upstream's default as YAML
-  Conversion conversion = Conversion::same;
+  Conversion conversion = "same";
   std::string_view replacement = {};      // for a deprecated key: the key to use
   std::string_view note = {};             // difference to upstream, one sentence
   std::string_view section = "parallel";  // the section of our schema that accepts the key

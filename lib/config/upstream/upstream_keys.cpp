@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "config/schema/words.h"
 #include "config/upstream/upstream.h"
 
 namespace trainctl {
@@ -11,10 +12,6 @@ namespace trainctl {
 std::string_view embedded_upstream_keys_txt();  // upstream_keys.txt, embedded by lib/embed.cmake
 
 namespace {
-
-constexpr std::string_view conversions[] = {"same",       "true_is_fp16", "true_is_bf16",
-                                            "full_batch", "index_fusion", "recompute",
-                                            "callable",   "internal",     "dict"};
 
 constexpr std::pair<std::string_view, std::string_view> sections[] = {
     {"parallel_config", "parallel"}, {"recompute_config", "recompute"}, {"moe_config", "moe"}};
@@ -29,10 +26,8 @@ UpstreamKey upstream_row(std::string_view text) {
   std::string_view path = take_until(values, " (write ");
   row.replacement = take_until(values, ")");
   row.path = take_until(path, " {");
-  const auto conversion = std::ranges::find(conversions, take_until(path, "}"));
-  if (conversion != std::end(conversions)) {
-    row.conversion = static_cast<Conversion>(conversion - std::begin(conversions));
-  }
+  const auto how = std::ranges::find(words_of<Conversion>, take_until(path, "}"), &Word::text);
+  if (how != words_of<Conversion>.end()) row.conversion = Conversion(how->value);
   return row;
 }
 

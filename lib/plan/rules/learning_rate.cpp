@@ -12,13 +12,9 @@ double cosine_fall(double x) { return 0.5 * (1.0 + std::cos(std::numbers::pi * x
 
 /// The remaining share of max - min at fraction `y` of WSD's last phase.
 double wsd_remaining(DecayStyle style, double y) {
-  switch (style) {
-    case DecayStyle::linear: return 1.0 - y;
-    case DecayStyle::cosine: return cosine_fall(y);
-    case DecayStyle::exponential: return 2.0 * std::pow(0.5, y) - 1.0;
-    case DecayStyle::minus_sqrt: return 1.0 - std::sqrt(y);
-  }
-  return 0.0;
+  if (style == "linear") return 1.0 - y;
+  if (style == "cosine") return cosine_fall(y);
+  return style == "exponential" ? 2.0 * std::pow(0.5, y) - 1.0 : 1.0 - std::sqrt(y);
 }
 
 double ratio(double part, std::int64_t whole) { return part / static_cast<double>(whole); }

@@ -13,13 +13,9 @@ double half_wave(double part) { return (1 + std::cos(part * std::numbers::pi)) /
 
 /// The remaining share of max_lr - min_lr after `part` of the final decay phase.
 double left_of_last_phase(DecayStyle style, double part) {
-  switch (style) {
-    case DecayStyle::linear: return 1 - part;
-    case DecayStyle::cosine: return half_wave(part);
-    case DecayStyle::exponential: return 2 * std::exp2(-part) - 1;
-    case DecayStyle::minus_sqrt: break;
-  }
-  return 1 - std::sqrt(part);
+  if (style == "linear") return 1 - part;
+  if (style == "cosine") return half_wave(part);
+  return style == "exponential" ? 2 * std::exp2(-part) - 1 : 1 - std::sqrt(part);
 }
 
 /// The movement of the loss scale by section precision, without its initial value.
