@@ -188,7 +188,7 @@ TEST_CASE("Muon of Megatron with its defaults, and what its arguments say of sin
   CHECK(muon.scale_factor == 1);
   CHECK(muon.eps == 1e-15);
   CHECK(muon.ns_dtype == MuonProducts("bf16"));
-  CHECK(muon.items == std::vector{MuonItem::gate_up});
+  CHECK(muon.items == std::vector{MuonItem("gate_up")});
   CHECK(plain.optimizer.groups.empty());
 
   const Config rich = migrated(
@@ -207,7 +207,7 @@ TEST_CASE("Muon of Megatron with its defaults, and what its arguments say of sin
   CHECK(rich.optimizer.muon.scale == MuonScale("shape"));
   CHECK(rich.optimizer.muon.scale_factor == 0.2);
   CHECK(rich.optimizer.muon.ns_dtype == MuonProducts("fp32"));
-  CHECK(rich.optimizer.muon.items == std::vector{MuonItem::gate_up, MuonItem::qkv});
+  CHECK(rich.optimizer.muon.items == std::vector{MuonItem("gate_up"), MuonItem("qkv")});
   const std::vector<OptimizerGroup>& groups = rich.optimizer.groups;
   REQUIRE(groups.size() == 4);
   CHECK(groups[0].match == std::vector<std::string>{"embedding.token.weight", "head.weight"});

@@ -85,7 +85,7 @@ struct Changer {
     value.list = {{2.5, -1.25, 1.0 / 3}, {2, -1.5, 0.5}};
   }
   static void change(MuonItems& value, const Field&) {
-    value = {MuonItem::gate_up, MuonItem::heads};
+    value = {MuonItem("gate_up"), MuonItem("heads")};
   }
   static void change(IntList& value, const Field& field) {
     const auto least = static_cast<std::int64_t>(field.range.least);

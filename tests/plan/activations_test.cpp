@@ -313,7 +313,7 @@ TEST_CASE("stages hold their own rows and messages", "[activations]") {
 }
 
 TEST_CASE("chunks of one stage hand over without messages", "[activations]") {
-  const ChunkPlaces turn{2, 2, ChunkRoute::down_and_up};
+  const ChunkPlaces turn{2, 2, "down_and_up"};
   // One that holds nothing has what it reads and the gradient of what it makes, and a row for what
   // goes to the other stage.
   const Table nothing = rows_of(small_config(), 1, DType::f32,

@@ -13,7 +13,7 @@ using namespace trainctl;
 namespace {
 
 ScheduleInput forward_stage(const PipelineSizes& sizes, int stage, MessageMode mode,
-                            ChunkRoute route = ChunkRoute::round_robin) {
+                            ChunkRoute route = "round_robin") {
   ScheduleInput input = stage_input(sizes, stage, route);
   input.messages.mode = mode;
   input.forward_only = true;
@@ -49,8 +49,8 @@ TEST_CASE("a forward pass is legal on every pipeline") {
        {MessageMode::single, MessageMode::batched, MessageMode::overlapped}) {
     for (int stages = 1; stages <= 4; ++stages) {
       for (int chunks = 1; chunks <= 3; ++chunks) {
-        const Pipeline pipeline = forward_passes({.stages = stages, .chunks = chunks, .width = 2},
-                                                 mode, ChunkRoute::round_robin);
+        const Pipeline pipeline =
+            forward_passes({.stages = stages, .chunks = chunks, .width = 2}, mode, "round_robin");
         const Simulation result = passed(pipeline);
         INFO(stages << " stages, " << chunks << " chunks: " << first_of(result.violations));
         CHECK(result.violations.empty());
@@ -62,7 +62,7 @@ TEST_CASE("a forward pass is legal on every pipeline") {
 
 TEST_CASE("what is wrong in a forward pass is named") {
   const PipelineSizes sizes{.stages = 2, .width = 2};
-  const Pipeline good = forward_passes(sizes, MessageMode::single, ChunkRoute::round_robin);
+  const Pipeline good = forward_passes(sizes, MessageMode::single, "round_robin");
   CHECK(texts(good.rows[0]) == Texts{"fetch 0.0", "F0.0[0,2)", "send_forward 0.0"});
   Pipeline cut = good;
   cut.rows[0][1].end = 1;

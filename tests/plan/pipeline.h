@@ -26,7 +26,7 @@ struct PipelineSizes {
 };
 
 inline ScheduleInput stage_input(const PipelineSizes& sizes, int stage,
-                                 ChunkRoute route = ChunkRoute::round_robin) {
+                                 ChunkRoute route = "round_robin") {
   ScheduleInput input;
   input.stages = sizes.stages;
   input.stage = stage;

@@ -121,11 +121,9 @@ struct CpCommTypes {
 
 enum class PipelineScheduler : std::uint8_t { one_f_one_b, gpipe, zb_h1, zb_v };
 
-/// The stage of each chunk of the model, in the order of the forward pass.
-enum class ChunkRoute : std::uint8_t {
-  round_robin,  // from the first stage to the last, then again from the first
-  down_and_up,  // from the first stage to the last, then back to the first
-};
+/// The stage of each chunk of the model, in the order of the forward pass: from the first stage to
+/// the last, then again from the first; or from the first to the last, then back to the first.
+using ChunkRoute = OneOf<"round_robin|down_and_up">;
 
 struct ScheduleTraits {
   PipelineScheduler value = PipelineScheduler::one_f_one_b;
@@ -134,7 +132,7 @@ struct ScheduleTraits {
   std::string_view chunked_name;  // name in a plan with several chunks per stage
   int min_chunks = 1;             // chunks per stage
   int max_chunks = 1 << 20;
-  ChunkRoute route = ChunkRoute::round_robin;
+  ChunkRoute route = "round_robin";
   bool groups = false;          // several chunks are executed in groups of micro-batches
   bool overlaps = true;         // messages may overlap with computation if a stage has one chunk
   bool batches = true;          // messages may be exchanged in batches
@@ -165,7 +163,7 @@ inline constexpr ScheduleTraits schedules[] = {
      .chunked_name = "zb_v",
      .min_chunks = 2,
      .max_chunks = 2,
-     .route = ChunkRoute::down_and_up,
+     .route = "down_and_up",
      .batches = false,
      .places_weights = true},
 };

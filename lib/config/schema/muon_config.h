@@ -30,7 +30,7 @@ using MuonProducts = OneOf<"auto|fp32|bf16">;
 
 /// How parameters form matrices for an update: gate over up as one; q over k over v as one; q, k, v
 /// and out divided by heads; the parts of latent attention.
-enum class MuonItem { gate_up, qkv, heads, mla_parts };
+using MuonItem = OneOf<"gate_up|qkv|heads|mla_parts">;
 using MuonItems = std::vector<MuonItem>;
 inline bool has(const MuonItems& items, MuonItem item) {
   return std::ranges::find(items, item) != items.end();

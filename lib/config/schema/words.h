@@ -51,11 +51,6 @@ inline constexpr Word word_table<OptimizerType>[] = {{"adamw", OptimizerType::ad
                                                      {"lion", OptimizerType::lion},
                                                      {"muon", OptimizerType::muon}};
 template <>
-inline constexpr Word word_table<MuonItem>[] = {{"gate_up", MuonItem::gate_up},
-                                                {"qkv", MuonItem::qkv},
-                                                {"heads", MuonItem::heads},
-                                                {"mla_parts", MuonItem::mla_parts}};
-template <>
 inline constexpr Word word_table<LrStyle>[] = {
     {"constant", LrStyle::constant},
     {"linear", LrStyle::linear},

@@ -341,7 +341,7 @@ std::string schedule_section(const PrintInput& input, const Timeline& timeline) 
                      grouped_count(plan.microbatches, "micro-batch") + ", bubble " +
                      percent(plan.bubble_fraction) + "\n";
   if (plan.map.chunks > 1) {
-    const bool turns = plan.map.route == ChunkRoute::down_and_up;
+    const bool turns = plan.map.route == "down_and_up";
     text += labelled("chunks", std::to_string(plan.map.chunks) +
                                    (turns ? " per stage, down the stages and back up"
                                           : " per stage, taken in groups of " +

@@ -21,7 +21,7 @@ std::vector<ParamKind> stack_of(ParamKind kind, const MuonItems& items) {
   const std::vector<ParamKind> stacks[] = {
       {mlp_gate, mlp_up}, {expert_gate, expert_up}, {query, key, value}};
   for (const std::vector<ParamKind>& stack : stacks) {
-    const bool asked = has(items, stack.front() == query ? MuonItem::qkv : MuonItem::gate_up);
+    const bool asked = has(items, stack.front() == query ? MuonItem("qkv") : MuonItem("gate_up"));
     if (asked && std::ranges::find(stack, kind) != stack.end()) return stack;
   }
   return {kind};
@@ -97,7 +97,7 @@ class Dealer {
   }
 
   void cut_heads(MatrixWork& one) const {
-    if (!has(input_.muon.items, MuonItem::heads)) return;
+    if (!has(input_.muon.items, "heads")) return;
     const ParamKind kind = spec(one.parts.front().parameter).kind;
     one.by_columns = kind == ParamKind::attention_output;
     const bool by_rows = kind == ParamKind::query || kind == ParamKind::key ||

@@ -198,11 +198,11 @@ void check_muon(const OptimizerConfig& optimizer, Check& check) {
   check.rule("optimizer.muon.eps", muon.eps >= 0, muon.eps, "at least 0");
   check.range("optimizer.muon.steps", muon.steps.value_or(1), 1, 100);
   if (!check.clean({"optimizer.muon.items"})) return;
-  if (has(muon.items, MuonItem::mla_parts)) {
+  if (has(muon.items, "mla_parts")) {
     check.error("muon-items", "optimizer.muon.items",
                 "mla_parts is not built: no model has latent attention whose parts it could take",
                 "leave mla_parts out");
-  } else if (has(muon.items, MuonItem::qkv) && has(muon.items, MuonItem::heads)) {
+  } else if (has(muon.items, "qkv") && has(muon.items, "heads")) {
     check.error("muon-items", "optimizer.muon.items",
                 "qkv makes one matrix of q, k and v, heads makes one of each head of them",
                 "leave out one of the two");

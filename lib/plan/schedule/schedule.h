@@ -25,7 +25,7 @@ struct ScheduleInput {  // input for the schedule of one stage
   int group_size = 1;            // microbatch_group_size_per_vp_stage
   std::vector<UnitRange> units;  // units by chunk
   MessageRules messages{};
-  ChunkRoute route = ChunkRoute::round_robin;
+  ChunkRoute route = "round_robin";
   StageForms forms{};  // units with an R before B
   Deferral deferral{};
   bool late_weights = false;  // W comes after the message with the input gradient of its B

@@ -78,7 +78,7 @@ struct ChunkAt {
 struct ChunkPlaces {
   int stages = 1;
   int chunks = 1;  // per stage
-  ChunkRoute route = ChunkRoute::round_robin;
+  ChunkRoute route = "round_robin";
 
   constexpr int count() const { return stages * chunks; }
   /// The position of a chunk in the forward pass, from 0; the inverse of at().
@@ -112,16 +112,14 @@ struct ChunkPlaces {
   constexpr int last_stage() const { return at(count() - 1).stage; }
 
  private:
-  constexpr bool turned(int chunk) const {
-    return route == ChunkRoute::down_and_up && chunk % 2 == 1;
-  }
+  constexpr bool turned(int chunk) const { return route == "down_and_up" && chunk % 2 == 1; }
 };
 
 /// The units of each chunk of each stage.
 struct StageMap {
   int stages = 1;
   int chunks = 1;  // per stage
-  ChunkRoute route = ChunkRoute::round_robin;
+  ChunkRoute route = "round_robin";
   std::vector<UnitRange> all;  // [stage * chunks + chunk]
   const UnitRange& at(int stage, int chunk) const {
     return all[static_cast<std::size_t>(stage * chunks + chunk)];

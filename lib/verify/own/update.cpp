@@ -224,8 +224,8 @@ std::vector<std::string> stack_of(const std::string& name, const MuonItems& item
                                   const DirectionOf& direction_of) {
   const std::string word = word_of_name(name);
   std::vector<std::string> words{word};
-  if (has(items, MuonItem::gate_up) && (word == "gate" || word == "up")) words = {"gate", "up"};
-  if (has(items, MuonItem::qkv) && (word == "q" || word == "k" || word == "v")) {
+  if (has(items, "gate_up") && (word == "gate" || word == "up")) words = {"gate", "up"};
+  if (has(items, "qkv") && (word == "q" || word == "k" || word == "v")) {
     words = {"q", "k", "v"};
   }
   std::vector<std::string> names;
@@ -246,13 +246,13 @@ Matrix slab_of(const Direction& whole, std::int64_t expert) {
   return slab;
 }
 
-/// The steps of a matrix; with MuonItem::heads q, k, v are cut by rows, out by columns into heads.
+/// The steps of a matrix; with the item heads q, k, v are cut by rows, out by columns into heads.
 Matrix steps_by_heads(const std::string& name, const Matrix& whole, const MuonConfig& muon,
                       std::int64_t head_dim) {
   const std::string word = word_of_name(name);
   const bool by_columns = word == "out";
   const bool cut = by_columns || word == "q" || word == "k" || word == "v";
-  if (!has(muon.items, MuonItem::heads) || !cut) return step_of(whole, muon);
+  if (!has(muon.items, "heads") || !cut) return step_of(whole, muon);
   Matrix steps = by_columns ? turned(whole) : whole;
   const std::int64_t size = head_dim * steps.columns;
   for (auto head = steps.values.begin(); head != steps.values.end(); head += size) {
