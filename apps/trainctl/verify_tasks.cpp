@@ -79,7 +79,7 @@ LayoutSelection select(const VerifyCommand& command, const Config& config, std::
   LayoutSelection selection = command.layouts == "quick"
                                   ? select_few_layouts(config, {}, ranks)
                                   : select_layouts(config, {}, ranks, command.exhaustive);
-  if (!selection.layouts.empty()) return selection;
+  if (!selection.chosen.empty()) return selection;
   std::string why;
   for (const auto& [code, rule] : selection.rules) why += "\n  " + code + ": " + rule;
   throw Error(ExitCode::config, formatted("no layout of {} ranks is legal:{}", ranks, why));
@@ -191,9 +191,9 @@ std::vector<VerifyPlanner::RequestedRun> VerifyPlanner::layouts_to_run(LayoutSel
   if (command_.selects()) {
     selection = select(command_, read_with({}).config, planned_.site.world_size);
   } else if (!command_.layouts.empty()) {
-    selection.layouts = parse_layouts(command_.layouts, command_.request.world_size);
+    selection.chosen = parse_layouts(command_.layouts, command_.request.world_size);
   }
-  for (const LayoutChoice& choice : selection.layouts) add(layout_of(choice));
+  for (const LayoutChoice& choice : selection.chosen) add(layout_of(choice));
   return layouts;
 }
 
@@ -292,7 +292,7 @@ void VerifyPlanner::add_options(const std::vector<RequestedRun>& layouts,
   }
   std::vector<Config> configs;
   std::vector<WordRow> said;
-  for (const std::vector<Settings>& words : options.combinations) {
+  for (const std::vector<Settings>& words : options.chosen) {
     configs.push_back(read_with(settings_of(words)).config);
     WordRow& row = said.emplace_back();
     for (const Settings& word : words) row.push_back(word_text(word));
@@ -318,7 +318,7 @@ void VerifyPlanner::add_options(const std::vector<RequestedRun>& layouts,
   }
   for (std::size_t i = 0; i < configs.size(); ++i) {
     if (!taken[i].empty()) {
-      all.list.push_back(comparison(configs[i], options.combinations[i], taken[i]));
+      all.list.push_back(comparison(configs[i], options.chosen[i], taken[i]));
     }
   }
 }

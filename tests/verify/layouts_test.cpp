@@ -170,12 +170,12 @@ TEST_CASE("a setting that some sizes do not allow is one finding") {
   // 16 tokens / 3: a micro-batch of one sequence cannot be split by tokens either.
   CHECK(selection.skipped.at("vocab-tensor") ==
         std::vector<std::string>{"tp3sp", "tp3+vocab_tp", "m12+attn_mixed", "m12+mlp_mixed"});
-  const std::set<std::string> names = names_of(selection.layouts);
+  const std::set<std::string> names = names_of(selection.chosen);
   CHECK(std::any_of(names.begin(), names.end(),
                     [](const std::string& name) { return name.starts_with("tp3+vocab_dp+m1"); }));
   const auto impossible = select_layouts(config, {}, 7, false);
   CHECK(impossible.skipped.at("heads-tensor") == std::vector<std::string>{"tp7", "tp7sp"});
-  CHECK(impossible.layouts.empty());
+  CHECK(impossible.chosen.empty());
 }
 
 TEST_CASE("all layouts cover every pair, exhaustive every combination") {
@@ -188,12 +188,12 @@ TEST_CASE("all layouts cover every pair, exhaustive every combination") {
   for (const std::int64_t ranks : worlds) {
     const auto pairs = select_layouts(config, {}, ranks, false);
     const auto every = select_layouts(config, {}, ranks, true);
-    CHECK(pairs.layouts.size() < every.layouts.size());
-    const std::set<std::string> names = names_of(every.layouts);
-    CHECK(names.size() == every.layouts.size());
-    const std::set<std::string> chosen = names_of(pairs.layouts);
+    CHECK(pairs.chosen.size() < every.chosen.size());
+    const std::set<std::string> names = names_of(every.chosen);
+    CHECK(names.size() == every.chosen.size());
+    const std::set<std::string> chosen = names_of(pairs.chosen);
     CHECK(std::includes(names.begin(), names.end(), chosen.begin(), chosen.end()));
-    CHECK(pairs_of(pairs.layouts) == pairs_of(every.layouts));
+    CHECK(pairs_of(pairs.chosen) == pairs_of(every.chosen));
     if (ranks == 2) CHECK(names.contains("pp2+gpipe+m2"));
   }
   if (brief()) return;
@@ -203,7 +203,7 @@ TEST_CASE("all layouts cover every pair, exhaustive every combination") {
 
 TEST_CASE("ways of messages between stages are tried where the schedule allows them") {
   const auto selection = select_layouts(read(gpt), {}, 4, false);
-  const Pairs pairs = pairs_of(selection.layouts);
+  const Pairs pairs = pairs_of(selection.chosen);
   CHECK(pairs.contains({"1:gpipe", "2:overlapped"}));
   CHECK(pairs.contains({"1:1f1b", "2:single"}));
   CHECK(pairs.contains({"2:overlapped", "3:deallocated"}));
@@ -225,7 +225,7 @@ TEST_CASE("messages are tried in another type than the config says") {
     options.insert(options.end(), more.begin(), more.end());
     const auto selection = select_layouts(read(options), {}, 2, false);
     std::set<std::string> words;
-    for (const LayoutChoice& choice : selection.layouts) words.insert(choice.words[4]);
+    for (const LayoutChoice& choice : selection.chosen) words.insert(choice.words[4]);
     return words;
   };
   using Words = std::set<std::string>;
@@ -234,7 +234,7 @@ TEST_CASE("messages are tried in another type than the config says") {
   CHECK(tried({"precision.compute=fp16"}) == Words{"", "send_fp32"});
   CHECK(tried({"parallel.pipeline.dtype=bf16"}) == Words{"", "send_fp32"});
   if (brief()) return;
-  const Pairs pairs = pairs_of(select_layouts(read(gpt), {}, 4, false).layouts);
+  const Pairs pairs = pairs_of(select_layouts(read(gpt), {}, 4, false).chosen);
   CHECK(pairs.contains({"2:overlapped", "4:send_bf16"}));
   CHECK(pairs.contains({"3:deallocated", "4:send_bf16"}));
 }

@@ -35,7 +35,7 @@ ReadWith reader(const Options& options) {
 
 std::set<std::string> words_in(const OptionSelection& selection) {
   std::set<std::string> words;
-  for (const auto& combination : selection.combinations) {
+  for (const auto& combination : selection.chosen) {
     for (const Settings& word : combination) words.insert(word.front());
   }
   return words;
@@ -53,7 +53,7 @@ bool has_both(const OptionSelection& selection, const std::string& one, const st
     return std::any_of(words.begin(), words.end(),
                        [&](const Settings& word) { return word.front() == wanted; });
   };
-  return std::any_of(selection.combinations.begin(), selection.combinations.end(),
+  return std::any_of(selection.chosen.begin(), selection.chosen.end(),
                      [&](const auto& words) { return has(words, one) && has(words, other); });
 }
 
@@ -98,8 +98,8 @@ TEST_CASE("combinations of settings have every word that one rank can run") {
     const ReadWith read = reader(options);
     const Config file = read({}).config;
     const OptionSelection quick = select_options(read, false);
-    CHECK(quick.combinations.size() >= 4);
-    CHECK(quick.combinations.size() <= 24);
+    CHECK(quick.chosen.size() >= 4);
+    CHECK(quick.chosen.size() <= 24);
     const std::set<std::string> words = words_in(quick);
     const std::set<std::string> skipped = skipped_in(quick);
     for (const OptionKey& key : option_keys()) {
@@ -110,7 +110,7 @@ TEST_CASE("combinations of settings have every word that one rank can run") {
         CHECK((words.contains(word.front()) || skipped.contains(word.front())));
       }
     }
-    for (const auto& combination : quick.combinations) {
+    for (const auto& combination : quick.chosen) {
       const ReadResult made = read(settings_of(combination));
       CHECK_FALSE(made.diagnostics.has_errors());
       CHECK_NOTHROW(plan_alone(alone(made.config)));
@@ -133,7 +133,7 @@ TEST_CASE("settings that need another one are tried with it") {
 TEST_CASE("all combinations have every pair of words") {
   if (!thorough()) return;
   const OptionSelection all = select_options(reader(small_gpt), true);
-  CHECK(all.combinations.size() < 80);
+  CHECK(all.chosen.size() < 80);
   const std::set<std::string> words = words_in(all);
   for (const char* one : {"precision.compute=fp16", "data.packing=false", "optimizer.type=sgd"}) {
     for (const char* other : {"train.rampup_batch_size=[4,4,8]", "lr_schedule.style=linear",
@@ -205,14 +205,14 @@ TEST_CASE("a dozen layouts have nearly every word of all") {
   const Config config = read_sample(small_gpt).config;
   const auto words_of = [](const LayoutSelection& selection) {
     std::set<std::string> words;
-    for (const LayoutChoice& choice : selection.layouts) {
+    for (const LayoutChoice& choice : selection.chosen) {
       const WordRow said = choice.said();
       words.insert(said.begin(), said.end());
     }
     return words;
   };
   const LayoutSelection few = select_few_layouts(config, {}, 4);
-  CHECK(few.layouts.size() == few_layouts);
+  CHECK(few.chosen.size() == few_layouts);
   const std::set<std::string> all = words_of(select_layouts(config, {}, 4, false));
   CHECK(words_of(few).size() * 10 >= all.size() * 9);
 }
@@ -221,7 +221,7 @@ TEST_CASE("a dozen layouts sum experts over their copies, whole and in parts") {
   if (brief()) return;
   const LayoutSelection few = select_few_layouts(read_sample(four_experts).config, {}, 4);
   std::set<bool> in_parts;
-  for (const LayoutChoice& choice : few.layouts) {
+  for (const LayoutChoice& choice : few.chosen) {
     const Config config = with_layout(read_sample(four_experts).config, choice);
     const Mesh mesh = plan_of(config, 4).mesh;
     const bool apart = mesh.ep > 1 || mesh.etp != mesh.tp;

@@ -29,11 +29,11 @@ TEST_CASE("every layout of small models equals a single rank") {
     for (const std::int64_t ranks : worlds) {
       if (models > 1 && ranks == (turn == 0 ? 4 : 8)) continue;
       const LayoutSelection selection = select_layouts(result.config, {}, ranks, false);
-      CHECK(selection.layouts.size() >= 2);
+      CHECK(selection.chosen.size() >= 2);
       const auto few = static_cast<std::size_t>(stride(ranks == 8 ? 40 : ranks == 4 ? 12 : 2));
       const std::size_t step = ranks > 2 ? few : few * models;
-      for (std::size_t i = turn % models; i < selection.layouts.size(); i += step) {
-        const LayoutChoice& choice = selection.layouts[i];
+      for (std::size_t i = turn % models; i < selection.chosen.size(); i += step) {
+        const LayoutChoice& choice = selection.chosen[i];
         const Config own = with_layout(result.config, choice);
         const LayoutVerdict verdict = verification.compare({own, plan_of(own, ranks), 20});
         INFO(options[0] << " " << choice.name() << ": " << told(verdict));

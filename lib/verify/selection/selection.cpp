@@ -88,7 +88,7 @@ class Selector {
       }
       if (!first) first = refused;
     }
-    skip(choices.name, *first);
+    selection_.skip(choices.name, *first);
   }
 
   void take_all() {
@@ -105,9 +105,9 @@ class Selector {
       const LayoutChoice choice = choice_of(one);
       const auto& refused = judge(choice);
       if (refused) {
-        skip(choice.name(), *refused);
+        selection_.skip(choice.name(), *refused);
       } else {
-        selection_.layouts.push_back(choice);
+        selection_.chosen.push_back(choice);
       }
     }
   }
@@ -115,11 +115,12 @@ class Selector {
   void take_cover() {
     const PairCover cover =
         cover_pairs(choices_, [this](const Combination& one) { return !judge(choice_of(one)); });
-    for (const Combination& one : cover.chosen) selection_.layouts.push_back(choice_of(one));
+    for (const Combination& one : cover.chosen) selection_.chosen.push_back(choice_of(one));
     std::set<std::string> forbidden;
     for (const ForbiddenPair& pair : cover.forbidden) forbidden.insert(name_of_pair(pair));
     for (const ForbiddenPair& pair : cover.forbidden) {
-      if (!follows(pair, forbidden)) skip(name_of_pair(pair), *judge(choice_of(pair.tried)));
+      if (!follows(pair, forbidden))
+        selection_.skip(name_of_pair(pair), *judge(choice_of(pair.tried)));
     }
   }
 
@@ -153,11 +154,6 @@ class Selector {
     const auto [at, is_new] = judged_.try_emplace(choice.name());
     if (is_new) at->second = layout_refusal(config_, sources_, choice);
     return at->second;
-  }
-
-  void skip(const std::string& layout, const Diagnostic& rule) {
-    selection_.skipped[rule.code].push_back(layout);
-    selection_.rules.emplace(rule.code, rule.message);
   }
 
   const Config& config_;
@@ -215,13 +211,13 @@ LayoutSelection select_few_layouts(const Config& config, const SourceMap& source
                                    std::int64_t world_size) {
   LayoutSelection selection = select_layouts(config, sources, world_size, false);
   std::vector<WordRow> rows;
-  for (const LayoutChoice& choice : selection.layouts) rows.push_back(choice.said());
+  for (const LayoutChoice& choice : selection.chosen) rows.push_back(choice.said());
   std::vector<LayoutChoice> few;
   for (const std::size_t row : few_with_most_words(rows, few_layouts)) {
-    few.push_back(selection.layouts[row]);
+    few.push_back(selection.chosen[row]);
   }
-  add_expert_sums(config, selection.layouts, few);
-  selection.layouts = std::move(few);
+  add_expert_sums(config, selection.chosen, few);
+  selection.chosen = std::move(few);
   return selection;
 }
 
@@ -408,7 +404,7 @@ class OptionCover {
       }
       for (std::size_t b = a + 1; b < row.size(); ++b) open_.erase({row[a], row[b]});
     }
-    if (!words.empty()) selection_.combinations.push_back(std::move(words));
+    if (!words.empty()) selection_.chosen.push_back(std::move(words));
   }
 
   /// The first rule that forbids a single rank to run the file with these words, or nullopt.
@@ -452,8 +448,7 @@ class OptionCover {
         const std::optional<Diagnostic> rule = refusal({word});
         // Some values need a word that no combination has either.
         if (!rule || rule->code == "no-effect") continue;
-        selection_.skipped[rule->code].push_back(words_[key][place].front());
-        selection_.rules.emplace(rule->code, rule->message);
+        selection_.skip(words_[key][place].front(), *rule);
       }
     }
   }

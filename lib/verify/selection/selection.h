@@ -21,13 +21,22 @@ namespace trainctl {
 /// this many takes about a minute.
 inline constexpr std::size_t max_combinations = 100'000;
 
-struct LayoutSelection {
-  std::vector<LayoutChoice> layouts;
-  /// Code of a rule -> refused layouts. Sizes alone stand for all layouts of these sizes; with a
-  /// word, or two words, for all layouts that have these.
-  std::map<std::string, std::vector<std::string>> skipped;
+/// What was selected, and what rules keep out.
+template <class Chosen>
+struct Selection {
+  std::vector<Chosen> chosen;
+  std::map<std::string, std::vector<std::string>>
+      skipped;                               // code of a rule -> names of the refused
   std::map<std::string, std::string> rules;  // code -> first message of the rule
+
+  void skip(const std::string& name, const Diagnostic& rule) {
+    skipped[rule.code].push_back(name);
+    rules.emplace(rule.code, rule.message);
+  }
 };
+/// Among the skipped layouts, sizes alone stand for all layouts of these sizes; with a word, or two
+/// words, for all layouts that have these.
+using LayoutSelection = Selection<LayoutChoice>;
 
 /// The first rule that refuses the layout, or nullopt. Pure.
 std::optional<Diagnostic> layout_refusal(const Config& config, const SourceMap& sources,
@@ -52,13 +61,9 @@ LayoutSelection select_few_layouts(const Config& config, const SourceMap& source
 /// Reads the file with additional settings, which override its own.
 using ReadWith = std::function<ReadResult(const Settings& settings)>;
 
-struct OptionSelection {
-  /// Words, each with the settings it needs, in the order of option_keys().
-  std::vector<std::vector<Settings>> combinations;
-  /// Code of a rule -> words that a single rank cannot run together with the file's other values.
-  std::map<std::string, std::vector<std::string>> skipped;
-  std::map<std::string, std::string> rules;  // code -> first message of the rule
-};
+/// Each combination has words, each with the settings it needs, in the order of option_keys().
+/// Words are skipped that a single rank cannot run together with the file's other values.
+using OptionSelection = Selection<std::vector<Settings>>;
 
 /// Combinations that a single rank can run. With `pairs`, they contain each possible pair of words,
 /// and of a word and another key's value in the file.
