@@ -178,17 +178,17 @@ TEST_CASE("the lease of a process that this machine no longer has is taken at on
 
 TEST_CASE("equal hosts and numbers of other boots and containers are other processes", "[lease]") {
   LeaseOwner self = LeaseOwner::here();
-  REQUIRE(self.life_seen_from(self) == LeaseOwner::Life::lives);
+  REQUIRE(self.lives_seen_from(self) == true);
   LeaseOwner other = self;
   other.boot = "another";
-  CHECK(other.life_seen_from(self) == LeaseOwner::Life::unknown);
+  CHECK_FALSE(other.lives_seen_from(self).has_value());
   other = self;
   other.processes += 1;
-  CHECK(other.life_seen_from(self) == LeaseOwner::Life::unknown);
+  CHECK_FALSE(other.lives_seen_from(self).has_value());
   other = self;
   other.boot = "";
   self.boot = "";
-  CHECK(other.life_seen_from(self) == LeaseOwner::Life::unknown);
+  CHECK_FALSE(other.lives_seen_from(self).has_value());
 }
 
 TEST_CASE("a lease that does not rise is taken after four more looks", "[lease]") {

@@ -169,15 +169,15 @@ bool LeaseOwner::comes_before(const LeaseOwner& next) const {
   return of_launch || of_job;
 }
 
-LeaseOwner::Life LeaseOwner::life_seen_from(const LeaseOwner& from) const {
+std::optional<bool> LeaseOwner::lives_seen_from(const LeaseOwner& from) const {
   const bool visible = !boot.empty() && boot == from.boot && processes != 0 &&
                        processes == from.processes && process > 0;
-  if (!visible) return Life::unknown;
-  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return Life::gone;
+  if (!visible) return std::nullopt;
+  if (::kill(static_cast<pid_t>(process), 0) != 0 && errno == ESRCH) return false;
   const auto fields = fields_of(process);
-  if (fields.size() <= start_field) return Life::lives;  // the system does not say more
+  if (fields.size() <= start_field) return true;  // the system does not say more
   const bool other = !started.empty() && fields[start_field] != started;
-  return has_ended(fields) || other ? Life::gone : Life::lives;
+  return !has_ended(fields) && !other;
 }
 
 namespace {
@@ -588,12 +588,9 @@ class LeaseStart {
     const auto owner = LeaseOwner::parse(found.text);
     if (!owner) return Verdict::wait;
     if (owner->comes_before(request_.self)) return Verdict::take;
-    switch (owner->life_seen_from(request_.self)) {
-      case LeaseOwner::Life::gone: return Verdict::take;
-      case LeaseOwner::Life::lives: return Verdict::refuse;
-      case LeaseOwner::Life::unknown: break;
-    }
-    return Verdict::wait;
+    const std::optional<bool> lives = owner->lives_seen_from(request_.self);
+    if (!lives) return Verdict::wait;
+    return *lives ? Verdict::refuse : Verdict::take;
   }
 
   /// Returns the number after which this start may take the next. Throws if another owns the run.
@@ -707,7 +704,7 @@ LeaseState lease_state(const fs::path& run) {
   if (is_free_lease(text)) return {Kind::free, 0, ""};
   const auto owner = LeaseOwner::parse(text);
   if (!owner) return {Kind::taken, 0, ""};
-  const bool gone = owner->life_seen_from(LeaseOwner::here()) == LeaseOwner::Life::gone;
+  const bool gone = !owner->lives_seen_from(LeaseOwner::here()).value_or(true);
   return {gone ? Kind::gone : Kind::taken, owner->process, owner->host};
 }
 

@@ -44,12 +44,8 @@ struct LeaseOwner {
 
   /// Whether this owner is an earlier attempt of the same launch or job as `next`.
   bool comes_before(const LeaseOwner& next) const;
-  enum class Life {
-    lives,    // `from` can see the process
-    gone,     // `from` would see the process if it lived
-    unknown,  // the process is on another machine, or hidden
-  };
-  Life life_seen_from(const LeaseOwner& from) const;
+  /// Whether the process lives; none if `from` cannot see it, on another machine or hidden.
+  std::optional<bool> lives_seen_from(const LeaseOwner& from) const;
 };
 
 /// The folder DIR/lease: files named by rising numbers of ten digits. Ignores other names.
