@@ -350,7 +350,7 @@ Limit loading_cost(const std::vector<LoadingSpeed>& loads, std::size_t from, std
 }
 
 std::string spread(const std::vector<double>& seconds) {
-  return spread_of(seconds).of_pairs(format_seconds);
+  return spread_of_pairs(seconds, format_seconds);
 }
 
 std::string against_limit(const Limit& limit) {

@@ -221,15 +221,16 @@ constexpr double max_over_dense = 1.3;  // limit of the ratio to the dense MLP, 
 
 void print_table(const ExpertLayerSpeed& speed, const Plan& plan, const std::string& where,
                  std::ostream& out) {
-  const Spread ratio = spread_of(speed.ratios());
+  const std::vector<double> ratios = speed.ratios();
   out << "on " << where << ": a layer of experts, " << plan.model.topk << " of "
       << plan.model.experts << " for each of " << plan.micro_batch_size * plan.model.seq_length
       << " tokens\n"
       << "step, forward and backward         " << format_seconds(median(speed.step)) << '\n'
       << "its products                       " << format_seconds(median(speed.products)) << '\n'
       << "products of a plain MLP, as wide   " << format_seconds(median(speed.dense)) << '\n'
-      << "step / products of the plain MLP   " << ratio.of_pairs("%.2f") << ", limit "
-      << printed("%.2f", max_over_dense) << ": " << verdict(ratio.median <= max_over_dense) << '\n';
+      << "step / products of the plain MLP   " << spread_of_pairs(ratios, "%.2f") << ", limit "
+      << printed("%.2f", max_over_dense) << ": " << verdict(median(ratios) <= max_over_dense)
+      << '\n';
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ struct Prediction {
 
 /// Findings on sums of gradients, and on bubbles on the same wire.
 struct GradientFindings {
-  OverlapInput input;
+  std::optional<std::int64_t> bucket_size;
   OverlapResult overlap;
   std::vector<BubbleResult> bubbles;
   std::vector<Prediction> predictions;
@@ -96,14 +96,13 @@ std::optional<OverlapResult> measure_layers(LayerOverlapInput input, int rounds)
 
 GradientFindings measure_gradients(const Config& config, int rounds) {
   GradientFindings found;
-  found.input.config = config;
-  found.input.rounds = rounds;
+  found.bucket_size = config.parallel.bucket_size;
   begin_part("gradient sums");
-  found.overlap = measure_overlap(found.input);
+  found.overlap = measure_overlap(config, rounds);
   for (const std::int64_t microbatches : {4, 8}) {
     begin_part("bubble of " + std::to_string(microbatches) + " micro-batches");
     found.bubbles.push_back(
-        measure_bubble(config, microbatches, found.overlap.wire, found.input.steps * rounds));
+        measure_bubble(config, microbatches, found.overlap.wire, steps_of_a_round * rounds));
   }
   begin_part("simulated bubbles");
   const Config timed = on_stages(config, 2, found.bubbles.back().microbatches);
@@ -164,12 +163,9 @@ void print_layers(const LayerFindings& layers, std::ostream& out) {
 void print_gradients(const GradientFindings& found, std::ostream& out) {
   const OverlapResult& overlap = found.overlap;
   out << "gradient sums, 2 replicas, ";
-  if (const auto size = found.input.config.parallel.bucket_size) {
-    out << "buckets of " << *size << " elements, ";
-  }
-  out << "on a wire of " << rate_of(overlap.wire) << " where they take "
-      << percent(found.input.share) << " of the backward (" << format_seconds(overlap.work_seconds)
-      << ")\n"
+  if (found.bucket_size) out << "buckets of " << *found.bucket_size << " elements, ";
+  out << "on a wire of " << rate_of(overlap.wire) << " where they take " << percent(gradient_share)
+      << " of the backward (" << format_seconds(overlap.work_seconds) << ")\n"
       << "             after backward    overlapped\n"
       << "  step       " << format_seconds(overlap.blocking_step_seconds) << "           "
       << format_seconds(overlap.overlapped_step_seconds) << '\n'

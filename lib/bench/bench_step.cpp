@@ -322,7 +322,7 @@ void print_table(const Measured& measured, const Plan& plan, const std::string& 
       << "tokens/s           "
       << printed("%.1f", static_cast<double>(plan.tokens_per_step()) / step) << "  (median of "
       << measured.step_seconds.size() << " steps of " << format_seconds(step) << ")\n"
-      << "step / products    " << spread_of(measured.ratios()).of_pairs("%.3f") << '\n'
+      << "step / products    " << spread_of_pairs(measured.ratios(), "%.3f") << '\n'
       << "products           " << printed("%.1f", overall_rate(measured.products) * 1e-9)
       << " GFLOP/s, " << printed("%.0f", 100 * overall_rate(measured.products) / best)
       << " % of the best shape's " << printed("%.1f", best * 1e-9) << "\n\n"
@@ -447,7 +447,7 @@ void bench_against(const BenchRequest& request, const std::vector<std::string>& 
         << "\n           tokens/s        step   activations        memory\n";
     print_side(config, "config   ", out);
     print_side(changed, "changed  ", out);
-    out << "changed / config, time: " << spread_of(ratios).of_pairs("%.3f") << '\n';
+    out << "changed / config, time: " << spread_of_pairs(ratios, "%.3f") << '\n';
   });
 }
 

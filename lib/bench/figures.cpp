@@ -15,18 +15,15 @@ double median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
-std::string Spread::of_pairs(const std::function<std::string(double)>& text) const {
-  return text(median) + "  (" + text(low) + " .. " + text(high) + ", " +
-         grouped_count(count, "pair") + ")";
-}
-
-std::string Spread::of_pairs(const char* format) const {
-  return of_pairs([format](double value) { return printed(format, value); });
-}
-
-Spread spread_of(const std::vector<double>& values) {
+std::string spread_of_pairs(const std::vector<double>& values,
+                            const std::function<std::string(double)>& text) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
-  return {.median = median(values), .low = *low, .high = *high, .count = std::ssize(values)};
+  return text(median(values)) + "  (" + text(*low) + " .. " + text(*high) + ", " +
+         grouped_count(std::ssize(values), "pair") + ")";
+}
+
+std::string spread_of_pairs(const std::vector<double>& values, const char* format) {
+  return spread_of_pairs(values, [format](double value) { return printed(format, value); });
 }
 
 std::vector<double> ratios_of(const std::vector<double>& above, const std::vector<double>& below) {

@@ -22,20 +22,15 @@ double seconds_of(const Body& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// The spread of `values`, which must not be empty.
+/// The middle of `values`, which must not be empty.
 double median(std::vector<double> values);
 
-/// The median of some values, and their range.
-struct Spread {
-  double median = 0, low = 0, high = 0;
-  std::int64_t count = 0;
-  /// "1.14  (1.11 .. 1.32, 5 pairs)", each figure as `text` writes it.
-  std::string of_pairs(const std::function<std::string(double)>& text) const;
-  /// The text of of_pairs() with figures in printf's `format`.
-  std::string of_pairs(const char* format) const;
-};
-/// The spread of `values`, which must not be empty.
-Spread spread_of(const std::vector<double>& values);
+/// The median of some values, their range and number: "1.14  (1.11 .. 1.32, 5 pairs)", each figure
+/// as `text` writes it. `values` must not be empty.
+std::string spread_of_pairs(const std::vector<double>& values,
+                            const std::function<std::string(double)>& text);
+/// With figures in printf's `format`.
+std::string spread_of_pairs(const std::vector<double>& values, const char* format);
 
 /// above[i] / below[i] of each pair of measurements.
 std::vector<double> ratios_of(const std::vector<double>& above, const std::vector<double>& below);

@@ -171,8 +171,8 @@ std::array<std::vector<TimedStep>, 2> time_in_turns(const BenchSetup& one, const
 
 }  // namespace
 
-OverlapResult measure_overlap(const OverlapInput& input) {
-  const Config overlapped = with_microbatches(input.config, 1, 2, 1);
+OverlapResult measure_overlap(const Config& config, int rounds, int steps, double share) {
+  const Config overlapped = with_microbatches(config, 1, 2, 1);
   Config serial = overlapped;
   serial.hooks.grad_sync = "after_backward";
   const Plan overlapped_plan = plan_on_threads(overlapped);
@@ -180,7 +180,7 @@ OverlapResult measure_overlap(const OverlapInput& input) {
   OverlapResult result;
   const auto& rows = overlapped_plan.stages.front().actions;
   result.work_seconds =
-      median_of(time_steps(overlapped, overlapped_plan, {}, input.steps), [&](const TimedStep& s) {
+      median_of(time_steps(overlapped, overlapped_plan, {}, steps), [&](const TimedStep& s) {
         return time_in(s, rows, 0, {ActionKind::backward_input, ActionKind::backward_weight});
       });
   std::int64_t calls = 0;
@@ -190,13 +190,13 @@ OverlapResult measure_overlap(const OverlapInput& input) {
     calls += use.count;
     bytes += use.bytes;
   }
-  const double on_wire = input.share * result.work_seconds;
-  const double latency = 2 * input.alpha_seconds * static_cast<double>(calls);
-  result.wire.wire_alpha_seconds = input.alpha_seconds;
+  const double on_wire = share * result.work_seconds;
+  const double latency = 2 * wire_alpha * static_cast<double>(calls);
+  result.wire.wire_alpha_seconds = wire_alpha;
   result.wire.wire_beta_seconds_per_byte =
       std::max(0.0, on_wire - latency) / static_cast<double>(std::max<std::int64_t>(1, bytes));
   const auto [one, other] = time_in_turns({serial, serial_plan}, {overlapped, overlapped_plan},
-                                          result.wire, input.rounds, input.steps);
+                                          result.wire, rounds, steps);
   result.blocking_exposed_seconds = median_of(one, [&](const TimedStep& step) {
     return exposed(step, serial_plan.stages.front().actions);
   });

@@ -55,13 +55,11 @@ double min_waits(const TimedStep& step, std::span<const Action> rows, const Coun
 /// diagnostics.
 Plan plan_on_threads(const Config& config);
 
-struct OverlapInput {
-  Config config;       // a configuration of any layout
-  double share = 0.6;  // wire time of the gradient sums relative to the backward
-  double alpha_seconds = 2e-5;
-  int rounds = 3;  // alternating rounds of each kind
-  int steps = 5;   // steps in a round
-};
+// How runs are measured on an emulated wire, unless the caller says otherwise.
+inline constexpr double gradient_share =
+    0.6;                                    // wire time of gradient sums, relative to the backward
+inline constexpr double wire_alpha = 2e-5;  // seconds
+inline constexpr int steps_of_a_round = 5;
 
 /// A step whose communication is waited for, and one where it overlaps with work; medians of all
 /// steps.
@@ -76,9 +74,10 @@ struct OverlapResult {
   double ratio() const { return overlapped_exposed_seconds / blocking_exposed_seconds; }
 };
 
-/// Two replicas, one micro-batch each: sums of gradients after the whole backward pass, and during
-/// it.
-OverlapResult measure_overlap(const OverlapInput& input);
+/// Two replicas of a configuration of any layout, one micro-batch each: sums of gradients after the
+/// whole backward pass, and during it. `rounds`: alternating rounds of each kind.
+OverlapResult measure_overlap(const Config& config, int rounds, int steps = steps_of_a_round,
+                              double share = gradient_share);
 
 /// `config` with `stages` stages, 1F1B, on threads of this process.
 Config on_stages(const Config& config, std::int64_t stages, std::int64_t microbatches);
@@ -114,9 +113,9 @@ struct LayerOverlapInput {
   double share = 1.0;  // wire time of a transfer relative to these products
   /// Rows of the schedule whose waits are compared; by default all passes.
   bool (*counts)(const Action& row) = [](const Action& row) { return is_pass(row.kind); };
-  double alpha_seconds = 2e-5;
+  double alpha_seconds = wire_alpha;
   int rounds = 3;  // alternating rounds of each kind
-  int steps = 5;   // steps in a round
+  int steps = steps_of_a_round;
 };
 
 /// Throws Error{config} if the model cannot be split in this way.

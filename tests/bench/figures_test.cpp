@@ -8,11 +8,8 @@ using namespace trainctl;
 TEST_CASE("pairs have a ratio each, a middle and a range") {
   const std::vector<double> ratios = ratios_of({6, 2, 9, 8}, {2, 2, 3, 2});
   CHECK(ratios == std::vector<double>{3, 1, 3, 4});
-  const Spread range = spread_of({4, 1, 2, 8});
-  CHECK(range.median == 3);
-  CHECK(range.low == 1);
-  CHECK(range.high == 8);
-  CHECK(range.of_pairs("%.2f") == "3.00  (1.00 .. 8.00, 4 pairs)");
+  CHECK(median({4, 1, 2, 8}) == 3);
+  CHECK(spread_of_pairs({4, 1, 2, 8}, "%.2f") == "3.00  (1.00 .. 8.00, 4 pairs)");
   const auto whole = [](double value) { return std::to_string(static_cast<int>(value)) + " s"; };
-  CHECK(spread_of({5}).of_pairs(whole) == "5 s  (5 s .. 5 s, 1 pair)");
+  CHECK(spread_of_pairs({5}, whole) == "5 s  (5 s .. 5 s, 1 pair)");
 }

@@ -55,10 +55,7 @@ int attempts() { return watched() ? 1 : 3; }
 
 TEST_CASE("a wire is as slow as it was asked for") {
   const OverlapResult found =
-      measure_overlap({.config = sample_config({"model.hidden_size=64", "model.seq_length=64"}),
-                       .share = 1.0,
-                       .rounds = 1,
-                       .steps = 3});
+      measure_overlap(sample_config({"model.hidden_size=64", "model.seq_length=64"}), 1, 3, 1.0);
   CHECK(found.work_seconds > 0);
   CHECK(found.wire.wire_beta_seconds_per_byte >= 0);
   CHECK(found.blocking_exposed_seconds > 0.1 * found.work_seconds);

@@ -451,11 +451,7 @@ int run_launch(const Arguments& arguments) {
   }
   log_info(line_with(settings, line));
   for (const auto& [name, value] : settings) setenv(name.c_str(), value.c_str(), 1);
-  return run_job({.line = line,
-                  .id = id,
-                  .ranks = request.ranks,
-                  .hosts = hosts.names,
-                  .start_seconds = start_seconds});
+  return run_job(line, id, request.ranks, hosts.names, start_seconds);
 }
 
 }  // namespace trainctl

@@ -278,7 +278,14 @@ bool is_rank_of(long process, const std::string& id) {
 
 class Job {
  public:
-  explicit Job(const JobRequest& request) : request_(request), start_(request.start_seconds) {}
+  Job(const Arguments& line, const std::string& id, std::int64_t ranks,
+      const std::vector<std::string>& hosts, double start_seconds)
+      : line_(line),
+        id_(id),
+        ranks_(ranks),
+        hosts_(hosts),
+        start_seconds_(start_seconds),
+        start_(start_seconds) {}
 
   int run() {
     start();
@@ -300,7 +307,7 @@ class Job {
     Pipe reason;
     const pid_t self = getpid();
     mpirun_ = fork();
-    require(mpirun_ >= 0, ExitCode::unavailable, "cannot start " + request_.line.front());
+    require(mpirun_ >= 0, ExitCode::unavailable, "cannot start " + line_.front());
     if (mpirun_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGTERM);
       if (getppid() != self) _exit(1);
@@ -327,8 +334,7 @@ class Job {
     dup2(err_.writing(), STDERR_FILENO);
     // SIGUSR1 must not end mpirun before mpirun catches it, or once it no longer does.
     std::signal(SIGUSR1, SIG_IGN);
-    const Arguments& line = request_.line;
-    pass_on_text(reason, execute(line.front(), Arguments(line.begin() + 1, line.end())));
+    pass_on_text(reason, execute(line_.front(), Arguments(line_.begin() + 1, line_.end())));
     _exit(1);
   }
 
@@ -356,7 +362,7 @@ class Job {
     messages_ += messages.substr(0, kept_messages - std::min(kept_messages, messages_.size()));
     for (const auto& [rank, place] : records_.begun()) {
       if (here_.contains(rank)) continue;
-      const bool here = place.host == host_name() && is_rank_of(place.process, request_.id);
+      const bool here = place.host == host_name() && is_rank_of(place.process, id_);
       here_[rank] = here ? place.process : 0;
     }
   }
@@ -394,8 +400,8 @@ class Job {
     end_stage_ += 1;
     if (end_stage_ == 1) {
       if (never_begun_) {
-        const std::string who = joined(request_.hosts, ", ");
-        log_error("no rank has begun within " + format_seconds(request_.start_seconds) +
+        const std::string who = joined(hosts_, ", ");
+        log_error("no rank has begun within " + format_seconds(start_seconds_) +
                   (who.empty() ? "" : "; mpirun may wait for one of the hosts " + who));
       } else {
         log_warning("mpirun has not ended " + format_seconds(seconds_to_end) +
@@ -413,7 +419,7 @@ class Job {
   /// lost.
   void end_own_ranks() const {
     for (const auto& [rank, process] : here_) {
-      if (process != 0 && is_rank_of(process, request_.id)) {
+      if (process != 0 && is_rank_of(process, id_)) {
         kill(static_cast<pid_t>(process), SIGKILL);
       }
     }
@@ -428,11 +434,11 @@ class Job {
 
   void tell_missing_ranks() const {
     std::vector<int> missing;
-    for (int rank = 0; rank < request_.ranks; ++rank) {
+    for (int rank = 0; rank < ranks_; ++rank) {
       if (!records_.begun().contains(rank)) missing.push_back(rank);
     }
     if (!missing.empty()) {
-      log_error(formatted("{} of {}{} not begun", names_of_ranks(missing), request_.ranks,
+      log_error(formatted("{} of {}{} not begun", names_of_ranks(missing), ranks_,
                           missing.size() == 1 ? " has" : " have"));
     }
     if (!stopped_.empty()) {
@@ -478,7 +484,11 @@ class Job {
     return code == code_of(ExitCode::requeue) && signal == SIGINT ? interrupted : code;
   }
 
-  const JobRequest& request_;
+  const Arguments& line_;
+  const std::string& id_;
+  const std::int64_t ranks_;
+  const std::vector<std::string>& hosts_;
+  const double start_seconds_;
   Pipe out_;
   Pipe err_;
   pid_t mpirun_ = 0;
@@ -495,6 +505,9 @@ class Job {
 
 }  // namespace
 
-int run_job(const JobRequest& request) { return Job(request).run(); }
+int run_job(const Arguments& line, const std::string& id, std::int64_t ranks,
+            const std::vector<std::string>& hosts, double start_seconds) {
+  return Job(line, id, ranks, hosts, start_seconds).run();
+}
 
 }  // namespace trainctl

@@ -9,14 +9,6 @@
 
 namespace trainctl {
 
-struct JobRequest {
-  Arguments line;  // mpirun, its options, and the program to start
-  std::string id;  // TRAINCTL_LAUNCH of the ranks
-  std::int64_t ranks = 1;
-  std::vector<std::string> hosts;  // names for messages; may be empty
-  double start_seconds = 120;      // time limit until the first rank begins
-};
-
 /// Runs mpirun to its end and returns the code of the job: rank 0's code, sent when all is written;
 /// else the first code of a rank that failed for its own reason; else 128 + the signal that ended a
 /// rank; else ExitCode::unavailable if no rank has begun, otherwise ExitCode::peer. So 0 means that
@@ -30,6 +22,11 @@ struct JobRequest {
 ///
 /// mpirun that does not end 5 s after its ranks gets SIGTERM, and 2 s later SIGKILL. Throws
 /// Error{unavailable} if it cannot be started.
-int run_job(const JobRequest& request);
+///
+/// `line`: mpirun, its options, and the program to start; `id`: TRAINCTL_LAUNCH of the ranks;
+/// `hosts`: names for messages, may be empty; `start_seconds`: time limit until the first rank
+/// begins.
+int run_job(const Arguments& line, const std::string& id, std::int64_t ranks,
+            const std::vector<std::string>& hosts, double start_seconds);
 
 }  // namespace trainctl
