@@ -23,17 +23,66 @@ namespace trainctl {
 
 namespace {
 
+constexpr std::size_t values_kept = 4096;  // mask length per use
+/// A value of Use::zero: the whole row is zero without dropout, because no expert takes the token
+/// (padding, or above a capacity).
+constexpr char no_draw = 2;
+constexpr double deviations = 6;  // allowed distance of a count from its mean
+
+/// The distance of `share` from `probability`, in standard deviations of the mean of `count` draws.
+double deviation(double share, double probability, double count) {
+  return std::abs(share - probability) / std::sqrt(probability * (1 - probability) / count);
+}
+
 /// Collects the results of dropout and compares their share of zeros with the configuration.
 class DropoutCheck {
  public:
   explicit DropoutCheck(const ModelConfig& model) : model_(model) {}
 
   /// The hook Hooks::after_dropout.
-  void take(std::int64_t site, float probability, const Tensor& values);
+  void take(std::int64_t site, float probability, const Tensor& values) {
+    if (step_ > 1) return;
+    Use& use = uses_[{step_, site}];
+    use.probability = double{probability};
+    if (values.empty()) return;
+    const std::vector<float> all = values_of(values);
+    const auto columns = static_cast<std::size_t>(values.columns());
+    for (std::size_t row = 0; row < all.size(); row += columns) {
+      const std::span<const float> one = std::span(all).subspan(row, columns);
+      const bool empty = std::ranges::all_of(one, [](float value) { return value == 0; });
+      for (const float value : one) {
+        if (use.zero.size() < values_kept) use.zero.push_back(empty ? no_draw : value == 0 ? 1 : 0);
+        if (empty) continue;
+        use.count += 1;
+        use.zeros += value == 0 ? 1 : 0;
+      }
+    }
+  }
   void end_step() { ++step_; }
   /// Checks that each dropout site of the model was used in each step, with the configured
   /// probability, about that share of zeros, and a mask independent of all others.
-  void compare(Findings& findings) const;
+  void compare(Findings& findings) const {
+    Findings::Subject subject{.phase = Phase::dropout, .bound = 1e-6};
+    subject.beside = "the configuration has";
+    for (std::int64_t step = 0; step < 2; ++step) {
+      subject.step = step + 1;
+      for (subject.row = 0; subject.row <= 3 * model_.num_layers; ++subject.row) {
+        const Site expected = site(subject.row);
+        const auto found = uses_.find({step, subject.row});
+        const bool met = found != uses_.end();
+        subject.bound = 1e-6;
+        findings.compare(subject, met ? found->second.probability : 0, expected.probability,
+                         expected.name);
+        if (!met || found->second.count == 0) continue;
+        const Use& use = found->second;
+        const double share = use.zeros / use.count;
+        subject.bound = deviations;
+        findings.compare_error(subject, expected.name, share, expected.probability,
+                               deviation(share, expected.probability, use.count));
+      }
+    }
+    compare_masks(findings);
+  }
 
  private:
   struct Use {
@@ -46,105 +95,49 @@ class DropoutCheck {
     std::string name;
     double probability = 0;
   };
-  Site site(std::int64_t number) const;
-  void compare_masks(Findings& findings) const;
+  Site site(std::int64_t number) const {
+    if (number == 0) return {"of the embedding", model_.embedding_dropout};
+    const std::string layer = "layers." + std::to_string((number - 1) / 3);
+    switch ((number - 1) % 3) {
+      case 0: return {"of the probabilities of " + layer + ".attention", model_.attention_dropout};
+      case 1: return {"of " + layer + ".attention", model_.hidden_dropout};
+      default: return {"of " + layer + ".mlp", model_.hidden_dropout};
+    }
+  }
+
+  /// Two independent masks agree in an element with probability p q + (1 - p) (1 - q).
+  void compare_masks(Findings& findings) const {
+    Findings::Subject subject{.phase = Phase::dropout, .bound = deviations};
+    subject.beside = "independent masks agree in a share of";
+    for (auto one = uses_.begin(); one != uses_.end(); ++one) {
+      for (auto other = uses_.begin(); other != one; ++other) {
+        const Use& a = one->second;
+        const Use& b = other->second;
+        const std::size_t count = std::min(a.zero.size(), b.zero.size());
+        if (count == 0) continue;
+        double same = 0;
+        double draws = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+          if (a.zero[i] == no_draw || b.zero[i] == no_draw) continue;
+          same += a.zero[i] == b.zero[i] ? 1 : 0;
+          draws += 1;
+        }
+        if (draws == 0) continue;
+        const double p = a.probability;
+        const double q = b.probability;
+        const double expected = p * q + (1 - p) * (1 - q);
+        subject.step = one->first.first + 1;
+        subject.row = one->first.second;
+        findings.compare_error(subject, "masks " + site(subject.row).name, same / draws, expected,
+                               deviation(same / draws, expected, draws));
+      }
+    }
+  }
 
   const ModelConfig model_;
   std::int64_t step_ = 0;
   std::map<std::pair<std::int64_t, std::int64_t>, Use> uses_;  // one per step and site
 };
-
-constexpr std::size_t values_kept = 4096;  // mask length per use
-/// A value of Use::zero: the whole row is zero without dropout, because no expert takes the token
-/// (padding, or above a capacity).
-constexpr char no_draw = 2;
-constexpr double deviations = 6;  // allowed distance of a count from its mean
-
-/// The distance of `share` from `probability`, in standard deviations of the mean of `count` draws.
-double deviation(double share, double probability, double count) {
-  return std::abs(share - probability) / std::sqrt(probability * (1 - probability) / count);
-}
-
-DropoutCheck::Site DropoutCheck::site(std::int64_t number) const {
-  if (number == 0) return {"of the embedding", model_.embedding_dropout};
-  const std::string layer = "layers." + std::to_string((number - 1) / 3);
-  switch ((number - 1) % 3) {
-    case 0: return {"of the probabilities of " + layer + ".attention", model_.attention_dropout};
-    case 1: return {"of " + layer + ".attention", model_.hidden_dropout};
-    default: return {"of " + layer + ".mlp", model_.hidden_dropout};
-  }
-}
-
-void DropoutCheck::take(std::int64_t site, float probability, const Tensor& values) {
-  if (step_ > 1) return;
-  Use& use = uses_[{step_, site}];
-  use.probability = double{probability};
-  if (values.empty()) return;
-  const std::vector<float> all = values_of(values);
-  const auto columns = static_cast<std::size_t>(values.columns());
-  for (std::size_t row = 0; row < all.size(); row += columns) {
-    const std::span<const float> one = std::span(all).subspan(row, columns);
-    const bool empty = std::ranges::all_of(one, [](float value) { return value == 0; });
-    for (const float value : one) {
-      if (use.zero.size() < values_kept) use.zero.push_back(empty ? no_draw : value == 0 ? 1 : 0);
-      if (empty) continue;
-      use.count += 1;
-      use.zeros += value == 0 ? 1 : 0;
-    }
-  }
-}
-
-void DropoutCheck::compare(Findings& findings) const {
-  Findings::Subject subject{.phase = Phase::dropout, .bound = 1e-6};
-  subject.beside = "the configuration has";
-  for (std::int64_t step = 0; step < 2; ++step) {
-    subject.step = step + 1;
-    for (subject.row = 0; subject.row <= 3 * model_.num_layers; ++subject.row) {
-      const Site expected = site(subject.row);
-      const auto found = uses_.find({step, subject.row});
-      const bool met = found != uses_.end();
-      subject.bound = 1e-6;
-      findings.compare(subject, met ? found->second.probability : 0, expected.probability,
-                       expected.name);
-      if (!met || found->second.count == 0) continue;
-      const Use& use = found->second;
-      const double share = use.zeros / use.count;
-      subject.bound = deviations;
-      findings.compare_error(subject, expected.name, share, expected.probability,
-                             deviation(share, expected.probability, use.count));
-    }
-  }
-  compare_masks(findings);
-}
-
-/// Two independent masks agree in an element with probability p q + (1 - p) (1 - q).
-void DropoutCheck::compare_masks(Findings& findings) const {
-  Findings::Subject subject{.phase = Phase::dropout, .bound = deviations};
-  subject.beside = "independent masks agree in a share of";
-  for (auto one = uses_.begin(); one != uses_.end(); ++one) {
-    for (auto other = uses_.begin(); other != one; ++other) {
-      const Use& a = one->second;
-      const Use& b = other->second;
-      const std::size_t count = std::min(a.zero.size(), b.zero.size());
-      if (count == 0) continue;
-      double same = 0;
-      double draws = 0;
-      for (std::size_t i = 0; i < count; ++i) {
-        if (a.zero[i] == no_draw || b.zero[i] == no_draw) continue;
-        same += a.zero[i] == b.zero[i] ? 1 : 0;
-        draws += 1;
-      }
-      if (draws == 0) continue;
-      const double p = a.probability;
-      const double q = b.probability;
-      const double expected = p * q + (1 - p) * (1 - q);
-      subject.step = one->first.first + 1;
-      subject.row = one->first.second;
-      findings.compare_error(subject, "masks " + site(subject.row).name, same / draws, expected,
-                             deviation(same / draws, expected, draws));
-    }
-  }
-}
 
 constexpr std::int64_t max_sequences = 2;
 /// A model with at most this many elements is tested one kind of parameter after the other; in a
@@ -190,10 +183,9 @@ struct RouterLayer {
 };
 using Routers = std::map<std::int64_t, RouterLayer>;
 
-/// A direction in parameter space: the movement of each element, per unit of the amount.
-struct Direction {
-  std::map<int, std::vector<double>> units;
-};
+/// A direction in parameter space: by parameter, the movement of each element, per unit of the
+/// amount.
+using Direction = std::map<int, std::vector<double>>;
 
 /// One rank whose loss can be evaluated at any point near the initial parameters.
 class Slopes {
@@ -239,7 +231,7 @@ class Slopes {
     double squares = 0;
     for (const int parameter : parameters) {
       const std::vector<float>& gradient = gradients_.at(at(table(), parameter).name);
-      const std::vector<double>& unit = direction.units[parameter] = unit_of(parameter, drawn);
+      const std::vector<double>& unit = direction[parameter] = unit_of(parameter, drawn);
       for (std::size_t i = 0; i < gradient.size(); ++i) {
         slope.by_gradient += double{gradient[i]} * unit[i];
         squares += std::pow(double{gradient[i]} * unit[i], 2);
@@ -321,7 +313,7 @@ class Slopes {
 
   /// Moves the direction's parameters by `amount` from the start, rounded to fp32.
   void put(const Direction& direction, double amount) {
-    for (const auto& [parameter, unit] : direction.units) {
+    for (const auto& [parameter, unit] : direction) {
       std::vector<float> values = start_.at(at(table(), parameter).name);
       for (std::size_t i = 0; i < values.size(); ++i) {
         values[i] = static_cast<float>(double{values[i]} + amount * unit[i]);

@@ -83,11 +83,17 @@ void record_data(const std::vector<Batch>& batches, FreeStep& step) {
   }
 }
 
-void see(const std::vector<Batch>& batches, SeenTokens& seen) {
+/// Adds the batches of a step to the counts after the step `before`, null for the first step.
+void count_tokens(const std::vector<Batch>& batches, const FreeStep* before, FreeStep& step) {
+  if (before != nullptr) {
+    step.tokens = before->tokens;
+    step.positions = before->positions;
+    step.labels = before->labels;
+  }
   for (const Batch& batch : batches) {
-    seen.tokens = std::accumulate(batch.real.begin(), batch.real.end(), seen.tokens);
-    seen.positions += std::ssize(batch.tokens);
-    seen.labels += std::ranges::count_if(batch.loss_weight, [](float one) { return one > 0; });
+    step.tokens = std::accumulate(batch.real.begin(), batch.real.end(), step.tokens);
+    step.positions += std::ssize(batch.tokens);
+    step.labels += std::ranges::count_if(batch.loss_weight, [](float one) { return one > 0; });
   }
 }
 
@@ -151,7 +157,6 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
                      DataOrder* order = nullptr) {
   FreeNumbers numbers;
   FreeStep step;
-  SeenTokens seen;
   std::int64_t index = 0;
   const auto now = [&]() -> const FreeRules::Half& {
     return index < once.day.noon ? once.rules.morning : once.rules.afternoon;
@@ -185,8 +190,7 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
       step.data = empty_data(once.plan, index);
       record_data(batches, step);
     }
-    see(batches, seen);
-    step.seen = seen;
+    count_tokens(batches, numbers.steps.empty() ? nullptr : &numbers.steps.back(), step);
     const StepReport report = engine.train_step(batches);
     step.numbers = own::begin_step(once.config, index, counters, labels_of(batches));
     add_norm(once.config, report.grad_norm, !report.skipped, step.numbers);

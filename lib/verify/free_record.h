@@ -35,20 +35,16 @@ struct FreeRules {
 };
 FreeRules free_rules(const Plan& morning, const Plan& afternoon);
 
-/// Counts of the run so far, from the batches that were read.
-struct SeenTokens {
-  std::int64_t tokens = 0;  // positions without padding
-  std::int64_t positions = 0;
-  std::int64_t labels = 0;  // labels with a loss weight above 0
-};
-
 struct FreeStep {
   double loss = 0;
   double grad_norm = 0;
   std::optional<double> loss_scale;
   bool skipped = false;
   own::StepNumbers numbers;  // computed by verify, not by the engine
-  SeenTokens seen;
+  // Counts of the run so far, from the batches that were read.
+  std::int64_t tokens = 0;  // positions without padding
+  std::int64_t positions = 0;
+  std::int64_t labels = 0;           // labels with a loss weight above 0
   std::vector<RecordedStream> data;  // [sequence, token], one stream per kind of data
   WholeTensors gradients;            // sums with factor; in steps with Day::has_gradients
   // Logits by layer. In 16 bits, rounding may decide which experts a token goes to, so all other

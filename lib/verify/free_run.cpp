@@ -291,9 +291,9 @@ class FreeRun {
     const auto compare = [&](const char* what, std::int64_t found, std::int64_t other) {
       findings_.compare(subject, static_cast<double>(found), static_cast<double>(other), what);
     };
-    compare("tokens", report.tokens, expected.seen.tokens);
-    compare("positions", report.positions, expected.seen.positions);
-    compare("labels", report.labels, expected.seen.labels);
+    compare("tokens", report.tokens, expected.tokens);
+    compare("positions", report.positions, expected.positions);
+    compare("labels", report.labels, expected.labels);
     subject.bound = scalar_bound;
     subject.beside = "by verify's own arithmetic it is";
     findings_.compare(subject, report.lr, expected.numbers.learning_rate, "reported learning_rate");
