@@ -15,6 +15,12 @@ namespace {
 
 using Words = std::vector<std::string>;
 
+/// Sets `key` if `word` is the only word of a switch; returns whether it is.
+bool sets(std::string_view word, std::string_view own, bool& key) {
+  if (word == own) key = true;
+  return word == own;
+}
+
 /// Sets the number of ranks with different experts, which are cut or ("wep") whole. Replaces the
 /// file's own settings, which fit only its own sizes.
 bool apply_experts(std::string_view word, Config& config) {
@@ -54,9 +60,7 @@ Words expert_chunk_words(const Config& config, const LayoutSizes& sizes) {
 
 /// Sends rows during passes of other micro-batches.
 bool apply_expert_overlap(std::string_view word, Config& config) {
-  if (word != "ep_overlap") return false;
-  config.moe.overlap_expert_parallel_comm = true;
-  return true;
+  return sets(word, "ep_overlap", config.moe.overlap_expert_parallel_comm);
 }
 
 Words expert_overlap_words(const Config& config, const LayoutSizes& sizes) {
@@ -77,8 +81,6 @@ Words expert_part_words(const Config& config, const LayoutSizes& sizes) {
   if (config.moe.num_experts == 1 || sizes.replicas() * sizes.tp == 1) return {""};
   return sizes.tp > 1 ? Words{"", "etp1", "etp2", "group_a2a"} : Words{"", "etp2"};
 }
-
-using Words = std::vector<std::string>;
 
 void by_operator(Config& config) {
   config.parallel.parallel_mode = ParallelMode::semi_auto_parallel;
@@ -167,16 +169,12 @@ Words mlp_split_words(const Config&, const LayoutSizes& sizes) {
 
 /// Exchanges tokens for heads in one all-to-all.
 bool apply_moves(std::string_view word, Config& config) {
-  if (word != "alltoall") return false;
-  config.parallel.enable_alltoall = true;
-  return true;
+  return sets(word, "alltoall", config.parallel.enable_alltoall);
 }
 
 Words move_words(const Config&, const LayoutSizes& sizes) {
   return sizes.tp > 1 && sizes.cp == 1 ? Words{"", "alltoall"} : Words{""};
 }
-
-using Words = std::vector<std::string>;
 
 /// Sets the scheduler, and at least the number of chunks that it needs.
 bool apply_scheduler(std::string_view word, Config& config) {
@@ -227,9 +225,7 @@ Words message_words(const Config&, const LayoutSizes& sizes) {
 }
 
 bool apply_outputs(std::string_view word, Config& config) {
-  if (word != "deallocated") return false;
-  config.parallel.pipeline.deallocate_outputs = true;
-  return true;
+  return sets(word, "deallocated", config.parallel.pipeline.deallocate_outputs);
 }
 
 Words output_words(const Config&, const LayoutSizes& sizes) {
@@ -439,9 +435,7 @@ Words tensor_overlap_words(const Config&, const LayoutSizes& sizes) {
 }
 
 bool apply_late_weights(std::string_view word, Config& config) {
-  if (word != "delayw") return false;
-  config.parallel.delay_wgrad_compute = true;
-  return true;
+  return sets(word, "delayw", config.parallel.delay_wgrad_compute);
 }
 
 Words late_weight_words(const Config&, const LayoutSizes& sizes) {
@@ -491,9 +485,7 @@ Words key_words(const Config&, const LayoutSizes& sizes) {
 
 /// Shortens micro-batches to their longest document, if each sequence has one document.
 bool apply_lengths(std::string_view word, Config& config) {
-  if (word != "variable") return false;
-  config.parallel.pipeline.variable_seq_lengths = true;
-  return true;
+  return sets(word, "variable", config.parallel.pipeline.variable_seq_lengths);
 }
 
 Words length_words(const Config& config, const LayoutSizes&) {

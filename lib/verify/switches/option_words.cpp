@@ -202,13 +202,9 @@ constexpr OptionKey keys[] = {
     {"moe.extended_tp", "", nullptr, "it has no effect"},
 };
 
-std::vector<std::string> parts_of(std::string_view text, char separator) {
+std::vector<std::string> parts_of(std::string_view text, std::string_view separator) {
   std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  while (!text.empty()) parts.emplace_back(take_until(text, separator));
   return parts;
 }
 
@@ -228,10 +224,10 @@ std::vector<Settings> option_words(const OptionKey& key, const Config& file) {
   const std::string path(key.path);
   std::vector<Settings> words;
   const auto add = [&](const std::string& value) {
-    words.push_back(parts_of(value, ' '));
+    words.push_back(parts_of(value, " "));
     words.back().front() = path + "=" + words.back().front();
   };
-  for (std::string value : parts_of(key.values, '|')) {
+  for (std::string value : parts_of(key.values, "|")) {
     replace_all(value, "{half}", file.train.global_batch_size / 2);
     replace_all(value, "{batch}", file.train.global_batch_size);
     replace_all(value, "{batches}", 3 * file.train.global_batch_size);
