@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/load.h"
@@ -204,8 +205,8 @@ class Training {
       tell_result(last_.step - before, seconds.count(), written);
     }
     if (first() && !all) {
-      log_info(stopped_at() + " of " + std::to_string(config_.train.steps) +
-               ", as --stop-after asks; the same command continues from there");
+      log_info(formatted("{} of {}, as --stop-after asks; the same command continues from there",
+                         stopped_at(), config_.train.steps));
     }
     return tell_launch(all ? "finished" : "stopped",
                        static_cast<int>(written ? ExitCode::ok : ExitCode::io),
@@ -270,9 +271,10 @@ class Training {
     }
     const auto begun = begun_parameters(manifest, plan_, config_.optimizer);
     if (begun.empty()) return;
-    log_info("the checkpoint has nothing of what the optimizer keeps of " +
-             std::to_string(begun.size()) + (begun.size() == 1 ? " parameter" : " parameters") +
-             ", such as " + begun.front() + ": it begins at 0");
+    log_info(
+        formatted("the checkpoint has nothing of what the optimizer keeps of {} {}, such as "
+                  "{}: it begins at 0",
+                  begun.size(), begun.size() == 1 ? "parameter" : "parameters", begun.front()));
   }
 
   /// Trains. Returns why it ended: Request::none after the last step of the run or of this session.
@@ -396,8 +398,7 @@ class Training {
   void announce() const {
     const Start& start = input_.beginning.start;
     if (start.kind == Start::Kind::resume) {
-      log_info("resuming after step " + std::to_string(start.step) + " from " +
-               start.checkpoint.string());
+      log_info(formatted("resuming after step {} from {}", start.step, start.checkpoint.string()));
     }
     log_info(format_count(static_cast<double>(plan_.parameter_count())) + " parameters, " +
              grouped_count(world_.size(), "rank") + " x " +

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/at.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "comm/values.h"
 #include "device/slab.h"
@@ -137,9 +138,8 @@ std::string Departure::text() const {
   const auto value = [](double number) {
     return std::isfinite(number) ? printed("%.6g", number) : std::string("nan");
   };
-  return place() + ", rank " + std::to_string(rank) + ": " + value(found) + ", " + beside + " " +
-         value(expected) + " (error " + printed("%.1e", error) + ", bound " +
-         printed("%.0e", bound) + ")";
+  return formatted("{}, rank {}: {}, {} {} (error {:.1e}, bound {:.0e})", place(), rank,
+                   value(found), beside, value(expected), error, bound);
 }
 
 Findings::Farthest Findings::farthest_of(const ParamSpec& spec, const std::vector<float>& whole,

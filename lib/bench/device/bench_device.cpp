@@ -251,10 +251,10 @@ class DeviceMeter {
     const double apart = mean_error(errors_without_own(table));
     device_.products[type()].table = std::move(table);
     measured("products");
-    out_ << "products           " << cases.size() << ", best " << printed("%.4g", best * 1e-12)
-         << " TFLOP/s; the formula is off by " << printed("%.1f", 100 * mean_error(errors))
-         << " % in the mean, by the nearest other of the table " << printed("%.1f", 100 * apart)
-         << " %\n";
+    out_ << formatted(
+        "products           {}, best {:.4g} TFLOP/s; the formula is off by {:.1f} % in the mean, "
+        "by the nearest other of the table {:.1f} %\n",
+        cases.size(), best * 1e-12, 100 * mean_error(errors), 100 * apart);
   }
 
   /// For each product of `table`, the error of the formula with the table's other entries.
@@ -314,10 +314,10 @@ class DeviceMeter {
       table.push_back({one.keys, one.heads, one.head_dim, cases[i].backward, seconds[i]});
     }
     measured("attention");
-    out_ << "attention          " << cases.size() << "; the formula is off by "
-         << printed("%.1f", 100 * mean_error(errors))
-         << " % in the mean, by the nearest other of the table "
-         << printed("%.1f", 100 * mean_error(attention_errors_without_own())) << " %\n";
+    out_ << formatted(
+        "attention          {}; the formula is off by {:.1f} % in the mean, by the nearest other "
+        "of the table {:.1f} %\n",
+        cases.size(), 100 * mean_error(errors), 100 * mean_error(attention_errors_without_own()));
   }
 
   /// For each pass of the table, the error of the formula with the table's other entries.

@@ -273,9 +273,10 @@ bool has_text(const DataConfig& data) {
 void warn_about_vocabulary(const Tokenizer& tokenizer, const ModelShape& model) {
   const std::int64_t known = tokenizer.vocab_size();
   if (model.vocab <= 2 * known) return;
-  log_warning("model.vocab_size is " + std::to_string(model.vocab) + ", but the tokenizer " +
-              tokenizer.specification() + " has only " + std::to_string(known) +
-              " tokens: the text never has the others");
+  log_warning(
+      formatted("model.vocab_size is {}, but the tokenizer {} has only {} tokens: the text "
+                "never has the others",
+                model.vocab, tokenizer.specification(), known));
 }
 
 }  // namespace
@@ -292,10 +293,9 @@ Tokenizer open_tokenizer(const ReadResult& read, const ModelShape& model) {
   };
   Tokenizer tokenizer = open();
   if (has_text(data) && tokenizer.vocab_size() > model.vocab) {
-    throw Error(ExitCode::config, place + data.tokenizer + " has " +
-                                      std::to_string(tokenizer.vocab_size()) +
-                                      " tokens, but model.vocab_size is " +
-                                      std::to_string(model.vocab) + ": raise it");
+    throw Error(ExitCode::config,
+                formatted("{}{} has {} tokens, but model.vocab_size is {}: raise it", place,
+                          data.tokenizer, tokenizer.vocab_size(), model.vocab));
   }
   return tokenizer;
 }
@@ -427,10 +427,11 @@ void tell_rests(const Dataset& train, const Config& config, const DataPosition& 
   for (std::size_t i = 0; i < position.sources.size(); ++i) {
     const std::int64_t rest = train.rest(i);
     if (rest == 0) continue;
-    log_info("data: " + config.data.train[i].path + ": the last " + format_grouped(rest) +
-             " labels of epoch " + std::to_string(position.sources[i].epoch + 1) +
-             " are left out, since they are fewer than seq_length " +
-             std::to_string(train.seq_length()));
+    log_info(
+        formatted("data: {}: the last {} labels of epoch {} are left out, since they are "
+                  "fewer than seq_length {}",
+                  config.data.train[i].path, format_grouped(rest), position.sources[i].epoch + 1,
+                  train.seq_length()));
   }
 }
 

@@ -87,8 +87,8 @@ std::size_t priced_again(const SearchedArrangements& searched) {
 /// The basis of the answer: "on NVIDIA H100 SXM 80 GB with trainctl; device table: ...".
 std::string trust_text(const SearchedArrangements& searched) {
   const DeviceTime& time = *searched.on_device;
-  return "on " + time.device + " with " + time.software + "; " + time.trust +
-         ": expect an error of " + printed("%.0f", 100 * time.expected_error) + " %";
+  return formatted("on {} with {}; {}: expect an error of {:.0f} %", time.device, time.software,
+                   time.trust, 100 * time.expected_error);
 }
 
 std::string keys_lines(const FreeKeys& free, std::int64_t world) {
@@ -102,10 +102,9 @@ std::string parts_text(const SearchedArrangements& searched) {
   std::string text;
   for (const PartOfMemory& one : searched.parts) {
     if (!one.ended_early) continue;
-    text += "  within " + printed("%.4g", one.limit) + " GiB not all were looked at: " +
-            (one.fits ? "others are at most " + printed("%.1f", 100 * one.gap) + " % faster"
-                      : std::string("none was found that fits")) +
-            "\n";
+    text += formatted("  within {:.4g} GiB not all were looked at: {}\n", one.limit,
+                      one.fits ? formatted("others are at most {:.1f} % faster", 100 * one.gap)
+                               : "none was found that fits");
   }
   return text;
 }
@@ -115,23 +114,24 @@ std::string sensitivity_text(const SearchedArrangements& searched) {
   if (all.empty()) return "";
   const std::size_t priced = priced_again(searched);
   const bool is_all = priced == searched.found.size();
-  std::string text =
-      "sensitivity: a figure of the cluster 20 % less or more, with the fastest of " +
-      std::string(is_all ? "" : "the fastest ") + std::to_string(priced) +
-      (is_all ? "" : " of " + std::to_string(searched.found.size())) + " that were planned\n";
+  std::string text = formatted(
+      "sensitivity: a figure of the cluster 20 % less or more, with the fastest of {}{}{} that "
+      "were planned\n",
+      is_all ? "" : "the fastest ", priced,
+      is_all ? "" : formatted(" of {}", searched.found.size()));
   const auto change = [&](const std::optional<Sensitivity::Change>& one, const char* where,
                           const Sensitivity& about) {
     if (!one) return std::string();
-    return std::string("; ") + where + " " + figure_text(one->value, about.best.unit) + " " +
-           layout_text(searched.found[one->layout].layout, searched.world);
+    return formatted("; {} {} {}", where, figure_text(one->value, about.best.unit),
+                     layout_text(searched.found[one->layout].layout, searched.world));
   };
   for (const Sensitivity& one : all) {
     const FoundArrangement& best = searched.found.front();
-    text += "  " + padded(one.best.figure, 36) +
-            padded_left(figure_text(one.best.value, one.best.unit), 14) + "  " +
-            padded_left(more_text(one.seconds_less, best.seconds), 8) +
-            padded_left(more_text(one.seconds_more, best.seconds), 10) +
-            change(one.below, "below", one) + change(one.above, "above", one) + "\n";
+    text += formatted("  {:<36}{:>14}  {:>8}{:>10}{}{}\n", one.best.figure,
+                      figure_text(one.best.value, one.best.unit),
+                      more_text(one.seconds_less, best.seconds),
+                      more_text(one.seconds_more, best.seconds), change(one.below, "below", one),
+                      change(one.above, "above", one));
   }
   return text;
 }
@@ -142,15 +142,15 @@ std::string explanation(const SearchedArrangements& searched) {
   for (const LedgerEntry& entry : ledger_entries) {
     const double seconds = *best.ledger.*entry.seconds;
     if (seconds <= 0) continue;
-    text += "  " + padded(std::string(entry.text), 24) + padded_left(format_seconds(seconds), 10) +
-            padded_left(printed("%.1f", 100 * seconds / best.seconds) + " %", 9) + "\n";
+    text += formatted("  {:<24}{:>10}{:>7.1f} %\n", entry.text, format_seconds(seconds),
+                      100 * seconds / best.seconds);
   }
   text += "decisions, and the fastest layout that decides otherwise\n";
   for (const Decision& one : decisions_of(searched)) {
     const bool planned = one.layout.state == ArrangementOutcome::State::planned;
-    text += "  " + padded(one.key + " " + one.taken, 36) + " -> " + padded(one.otherwise, 12) +
-            (planned ? "" : "at least ") + more_text(one.layout.seconds, best.seconds) + "  " +
-            layout_text(one.layout.layout, one.layout.repeats, searched.world) + "\n";
+    text += formatted("  {:<36} -> {:<12}{}{}  {}\n", one.key + " " + one.taken, one.otherwise,
+                      planned ? "" : "at least ", more_text(one.layout.seconds, best.seconds),
+                      layout_text(one.layout.layout, one.layout.repeats, searched.world));
   }
   return text;
 }
@@ -233,7 +233,7 @@ void write_sensitivity(JsonText& json, const SearchedArrangements& searched) {
 
 std::string more_text(double seconds, double best) {
   const double more = 100 * (seconds / best - 1);
-  return printed("%+.1f", std::abs(more) < 0.05 ? 0 : more) + " %";
+  return formatted("{:+.1f} %", std::abs(more) < 0.05 ? 0.0 : more);
 }
 
 std::string empty_text(const SearchedArrangements& searched) {
@@ -241,20 +241,21 @@ std::string empty_text(const SearchedArrangements& searched) {
   const std::string ranks = grouped_count(searched.world, "rank");
   std::string text, fits;
   if (space.leanest) {
-    text = "no layout of " + ranks + " fits in " + printed("%.4g", searched.memory_limit) +
-           " GiB: " + layout_text(space.leanest->layout, space.leanest->repeats, searched.world) +
-           " needs at least " + format_bytes(space.bytes) + " per rank on stage " +
-           std::to_string(space.stage) + ", " + format_bytes(space.lacking) +
-           " more than the limit";
+    text = formatted(
+        "no layout of {} fits in {:.4g} GiB: {} needs at least {} per rank on stage {}, {} more "
+        "than the limit",
+        ranks, searched.memory_limit,
+        layout_text(space.leanest->layout, space.leanest->repeats, searched.world),
+        format_bytes(space.bytes), space.stage, format_bytes(space.lacking));
   } else if (searched.space == 0) {
     text = "no layout of " + ranks + " divides the batch, the layers and the heads";
   } else {
     text = "rules refuse every layout of " + ranks;
   }
-  if (space.limit) fits = "it fits with --memory-limit " + printed("%.4f", *space.limit);
+  if (space.limit) fits = formatted("it fits with --memory-limit {:.4f}", *space.limit);
   if (space.world) {
-    fits += (fits.empty() ? "" : "; ") + std::string("a layout fits with --world-size ") +
-            std::to_string(*space.world);
+    fits +=
+        formatted("{}a layout fits with --world-size {}", fits.empty() ? "" : "; ", *space.world);
   }
   return text + (fits.empty() ? "" : "\n  " + fits);
 }
@@ -264,9 +265,8 @@ std::string layout_text(const RunArrangement& layout, bool repeats, std::int64_t
 }
 
 std::string gap_text(const SearchedArrangements& searched) {
-  return searched.gap > 0 ? "no other layout can be faster by more than " +
-                                printed("%.1f", 100 * searched.gap) + " %"
-                          : "no other layout is faster";
+  if (searched.gap <= 0) return "no other layout is faster";
+  return formatted("no other layout can be faster by more than {:.1f} %", 100 * searched.gap);
 }
 
 std::vector<Sensitivity> sensitivities_of(const SearchedArrangements& searched) {
@@ -317,12 +317,11 @@ std::string best_config(const ArrangementSearch& search, const SearchedArrangeme
 }
 
 std::string print_search(const SearchedArrangements& searched, bool explains) {
-  std::string text = grouped_count(static_cast<std::int64_t>(searched.space), "layout") + " of " +
-                     grouped_count(searched.world, "rank") + ", memory limit " +
-                     printed("%.4g", searched.memory_limit) +
-                     " GiB: " + format_grouped(static_cast<std::int64_t>(searched.plays)) +
-                     " drafted, " + format_grouped(static_cast<std::int64_t>(searched.opened)) +
-                     " planned\n";
+  std::string text = formatted("{} of {}, memory limit {:.4g} GiB: {} drafted, {} planned\n",
+                               grouped_count(static_cast<std::int64_t>(searched.space), "layout"),
+                               grouped_count(searched.world, "rank"), searched.memory_limit,
+                               format_grouped(static_cast<std::int64_t>(searched.plays)),
+                               format_grouped(static_cast<std::int64_t>(searched.opened)));
   if (searched.found.empty()) {
     text += searched.left > 0 ? "stopped before a layout that fits was found\n"
             : searched.empty  ? "search-space-empty: " + empty_text(searched) + "\n"

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "checkpoint/hash_bytes.h"
 #include "checkpoint/manifest.h"
@@ -154,17 +155,16 @@ std::string site_text(std::int64_t library, const std::string& device) {
 std::string device_of_rank(const World& world, bool share) {
   const CudaDeviceProperties found =
       cuda_module().properties(cuda_device_of(world.local_rank(), share));
-  return found.name + ", compute capability " + std::to_string(found.capability / 10) + "." +
-         std::to_string(found.capability % 10) + ", " + std::to_string(found.multiprocessors) +
-         " multiprocessors";
+  return formatted("{}, compute capability {}.{}, {} multiprocessors", found.name,
+                   found.capability / 10, found.capability % 10, found.multiprocessors);
 }
 
 /// Whether all ranks have the same site; if not, logs the difference.
 bool are_equal(const std::vector<std::string>& sites) {
   for (std::size_t rank = 1; rank < sites.size(); ++rank) {
     if (sites[rank] == sites[0]) continue;
-    log_warning(std::string(timed_key) + " has no effect: rank 0 has " + sites[0] + ", rank " +
-                std::to_string(rank) + " " + sites[rank]);
+    log_warning(formatted("{} has no effect: rank 0 has {}, rank {} {}", timed_key, sites[0], rank,
+                          sites[rank]));
     return false;
   }
   return true;
@@ -193,8 +193,7 @@ class Notices {
   void tell(std::size_t done) {
     if (seconds() < next_) return;
     next_ = 2 * seconds();
-    log_info("matrix products: " + std::to_string(done) + " of " + std::to_string(all_) +
-             " are timed");
+    log_info(formatted("matrix products: {} of {} are timed", done, all_));
   }
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
@@ -268,8 +267,8 @@ std::string TimedProducts::stored(const fs::path& file) const {
     source.read_at(0, text);
     const AlgorithmTable table = parse_table(text, file.string());
     if (table.library == library_ && table.device == device_) {
-      log_info("matrix products: algorithms of " + std::to_string(table.algorithms.size()) +
-               " are those of " + file.string());
+      log_info(formatted("matrix products: algorithms of {} are those of {}",
+                         table.algorithms.size(), file.string()));
       return text;
     }
     log_warning(file.string() + " is of " + site_text(table.library, table.device) +
@@ -309,11 +308,11 @@ std::string TimedProducts::timed(const OpContext& context, const Calls& calls) c
     saved += static_cast<double>(count) * (one.first_seconds - one.seconds);
     notices.tell(++done);
   }
-  log_info("matrix products: " + std::to_string(done) + " are timed, in " +
-           format_seconds(notices.seconds()) + " and " + format_bytes(bytes) +
-           " of device memory in addition to the planned; " + std::to_string(changed) +
-           " change their algorithm, which saves " +
-           printed("%.1f", before > 0 ? 100 * saved / before : 0) + " % of the time of all");
+  log_info(formatted(
+      "matrix products: {} are timed, in {} and {} of device memory in addition to the planned; {} "
+      "change their algorithm, which saves {:.1f} % of the time of all",
+      done, format_seconds(notices.seconds()), format_bytes(bytes), changed,
+      before > 0 ? 100 * saved / before : 0.0));
   return table_text(table);
 }
 
