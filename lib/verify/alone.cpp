@@ -112,11 +112,11 @@ void record_roundings(const Config& config, const MessageRounding& rounding, con
   std::size_t index = 0;
   input.hooks.after_router = [&](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
     RecordedStream& router = at(record.steps[index].routers, layer);
-    for_step_tokens(plan, static_cast<std::int64_t>(index), tokens, [&](const RoutedTokens& run) {
-      const Tensor rows = logits.slice(run.begin, run.end);
-      record_rounding(router, run.token * logits.columns(), rows);
-      route_as_recorded(router, run, logits);
-    });
+    const auto take = [&](std::int64_t begin, const Tensor& rows) {
+      record_rounding(router, begin, rows);
+      route_as_recorded(router, begin, rows);
+    };
+    for_step_tokens(plan, static_cast<std::int64_t>(index), tokens, logits, take);
   };
   input.hooks.after_forward = [&](int unit, int microbatch, const Tensor& part) {
     if (change) change(unit, part);
@@ -251,8 +251,8 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
   input.loss_scaling = record.loss_scaling;
   std::int64_t index = 0;
   input.hooks.after_router = [&](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
-    for_step_tokens(plan, index, tokens, [&](const RoutedTokens& run) {
-      record_logits(at(step.routers, layer), run, logits);
+    for_step_tokens(plan, index, tokens, logits, [&](std::int64_t begin, const Tensor& rows) {
+      record_part(at(step.routers, layer), begin, rows);
     });
   };
   input.hooks.after_forward = [&](int unit, int microbatch, const Tensor& part) {

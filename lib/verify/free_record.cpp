@@ -167,9 +167,9 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
     if (once.day.has_gradients(index + 1)) step.gradients = record_gradients(store);
   };
   input.hooks.after_router = [&](std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
-    for_step_tokens(once.plan, index, tokens, [&](const RoutedTokens& run) {
-      if (once.routes == nullptr) return record_logits(at(step.routers, layer), run, logits);
-      route_as_recorded(at(at(once.routes->steps, index).routers, layer), run, logits);
+    for_step_tokens(once.plan, index, tokens, logits, [&](std::int64_t begin, const Tensor& rows) {
+      if (once.routes == nullptr) return record_part(at(step.routers, layer), begin, rows);
+      route_as_recorded(at(at(once.routes->steps, index).routers, layer), begin, rows);
     });
   };
   input.hooks = with_rounding(std::move(input.hooks),

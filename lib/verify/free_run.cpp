@@ -101,8 +101,9 @@ class FreeRun {
                                       const Tensor& logits) {
       const std::int64_t step = engine_.completed_steps();
       const RecordedStream& router = at(at(record_.found.steps, step).routers, layer);
-      for_step_tokens(record_.plan, step, tokens,
-                      [&](const RoutedTokens& run) { route_as_recorded(router, run, logits); });
+      for_step_tokens(
+          record_.plan, step, tokens, logits,
+          [&](std::int64_t begin, const Tensor& rows) { route_as_recorded(router, begin, rows); });
     };
     return input;
   }

@@ -224,23 +224,25 @@ std::vector<float> part_before(const ParamSpec& spec, const Mesh& mesh, std::int
   return values;
 }
 
-void for_routed_tokens(const Tensor& tokens, std::int64_t first, std::int64_t count,
-                       const std::function<void(const RoutedTokens&)>& body) {
+void for_routed_tokens(const Tensor& tokens, const Tensor& logits, std::int64_t first,
+                       std::int64_t count, const TakeLogits& take) {
   const HostValues on_host(tokens);
   const auto* const number = on_host.values().as<std::int64_t>();
   for (std::int64_t row = 0; row < tokens.numel();) {
     const std::int64_t token = number[row] - first;
     std::int64_t end = row + 1;
     while (end < tokens.numel() && number[end] == number[row] + end - row) ++end;
-    if (token >= 0 && token + end - row <= count) body({row, end, token});
+    if (token >= 0 && token + end - row <= count) {
+      take(token * logits.columns(), logits.slice(row, end));
+    }
     row = end;
   }
 }
 
 void for_step_tokens(const Plan& plan, std::int64_t step, const Tensor& tokens,
-                     const std::function<void(const RoutedTokens&)>& body) {
+                     const Tensor& logits, const TakeLogits& take) {
   const std::int64_t first = samples_in(plan.ramp, step) * plan.model.seq_length;
-  for_routed_tokens(tokens, first, plan.after(step).tokens_per_step(), body);
+  for_routed_tokens(tokens, logits, first, plan.after(step).tokens_per_step(), take);
 }
 
 std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t sequences) {
@@ -265,15 +267,10 @@ std::int64_t expert_logits(const ModelShape& model) {
 
 std::int64_t tokens_of(const RecordedStream& router) { return router.shape[0] * router.shape[1]; }
 
-void record_logits(RecordedStream& router, const RoutedTokens& run, const Tensor& logits) {
-  record_part(router, run.token * logits.columns(), logits.slice(run.begin, run.end));
-}
-
-void route_as_recorded(const RecordedStream& router, const RoutedTokens& run,
-                       const Tensor& logits) {
-  const auto begin = router.values.begin() + run.token * logits.columns();
-  std::vector<float> recorded(begin, begin + (run.end - run.begin) * logits.columns());
-  set_values(logits.slice(run.begin, run.end), recorded);
+void route_as_recorded(const RecordedStream& router, std::int64_t begin, const Tensor& rows) {
+  const auto first = router.values.begin() + begin;
+  std::vector<float> recorded(first, first + rows.numel());
+  set_values(rows, recorded);
 }
 
 }  // namespace trainctl

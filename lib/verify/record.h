@@ -126,22 +126,18 @@ std::vector<float> part_before(const ParamSpec& spec, const Mesh& mesh, std::int
 // single rank, then routes by the latter, just as each step starts from the single rank's
 // parameters.
 
-/// Rows [begin, end) of a rank, which are neighbouring tokens; the first is number `token` of the
-/// step.
-struct RoutedTokens {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::int64_t token = 0;
-};
+/// Called with logits of neighbouring tokens, whose first element is number `begin` in the stream
+/// of the layer.
+using TakeLogits = std::function<void(std::int64_t begin, const Tensor& rows)>;
 
-/// Calls `body` for each run of rows whose tokens are among the `count` tokens from number `first`
-/// on. `tokens` is [T] i64, the numbers of the rows' tokens in the data.
-void for_routed_tokens(const Tensor& tokens, std::int64_t first, std::int64_t count,
-                       const std::function<void(const RoutedTokens&)>& body);
+/// Calls `take` for each run of rows of `logits` whose tokens are among the `count` tokens from
+/// number `first` on. `tokens` is [T] i64, the numbers of the rows' tokens in the data.
+void for_routed_tokens(const Tensor& tokens, const Tensor& logits, std::int64_t first,
+                       std::int64_t count, const TakeLogits& take);
 
 /// Calls for_routed_tokens for the tokens of step `step` (0 for the first) of a run of `plan`.
 void for_step_tokens(const Plan& plan, std::int64_t step, const Tensor& tokens,
-                     const std::function<void(const RoutedTokens&)>& body);
+                     const Tensor& logits, const TakeLogits& take);
 
 /// Room for the tokens of `sequences` in each layer with experts; other layers stay empty.
 std::vector<RecordedStream> empty_routers(const ModelShape& model, std::int64_t sequences);
@@ -150,9 +146,7 @@ std::int64_t expert_logits(const ModelShape& model);
 /// The number of tokens in a layer's record.
 std::int64_t tokens_of(const RecordedStream& router);
 
-/// Stores the logits of a run of tokens in the record.
-void record_logits(RecordedStream& router, const RoutedTokens& run, const Tensor& logits);
-/// Overwrites `logits` of a run of tokens with the recorded logits.
-void route_as_recorded(const RecordedStream& router, const RoutedTokens& run, const Tensor& logits);
+/// Overwrites logits by the recorded ones from element `begin` on.
+void route_as_recorded(const RecordedStream& router, std::int64_t begin, const Tensor& rows);
 
 }  // namespace trainctl

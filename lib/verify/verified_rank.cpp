@@ -447,17 +447,18 @@ void VerifiedRank::compare_stream(int unit, int microbatch, const Tensor& stream
 /// After a fault in the data, tokens that the step lacks are skipped; activations show the fault.
 void VerifiedRank::meet_router(std::int64_t layer, const Tensor& tokens, const Tensor& logits) {
   const RecordedStream& whole = at(recorded().routers, layer);
-  for_routed_tokens(tokens, first_token_, tokens_of(whole), [&](const RoutedTokens& run) {
+  const auto take = [&](std::int64_t begin, const Tensor& rows) {
     if (rounds_alike_) {
       findings_.compare({.phase = Phase::router,
                          .step = step_,
                          .bound = bound(),
                          .min_bound = roundings_apart * whole.rounding,
                          .row = layer},
-                        whole, run.token * logits.columns(), logits.slice(run.begin, run.end));
+                        whole, begin, rows);
     }
-    route_as_recorded(whole, run, logits);
-  });
+    route_as_recorded(whole, begin, rows);
+  };
+  for_routed_tokens(tokens, logits, first_token_, tokens_of(whole), take);
 }
 
 void VerifiedRank::compare_tensors(Findings::Subject subject, const WholeTensors& whole,
