@@ -61,7 +61,9 @@ struct PlanCommand {
   double memory_limit = 0;   // GiB; 0 if not given
   bool explain = false;      // explains the search of auto_parallel or --search
   std::string command_line;  // shown on the page
-  CalibrateRequest calibrate;
+  std::string calibrate;     // a file of measured steps
+  std::string device_out, software_out;
+  bool only_errors = false;
   bool measure = false;
   int local_ranks = 0;  // ranks that --measure runs; one if 0
   SearchOptions searching;
@@ -520,24 +522,23 @@ void add_options(CommandLine& line, PlanCommand& command) {
                         "With --measure: the number of ranks, as threads, in the file's layout", 2,
                         1024);
   add_search_options(line, command.searching);
-  line.add_text("--calibrate", command.calibrate.rows,
+  line.add_text("--calibrate", command.calibrate,
                 "Compare prices with measured steps, fit what is fitted, and show both errors",
                 "ROWS.json");
-  line.add_text("--device-out", command.calibrate.device_out,
+  line.add_text("--device-out", command.device_out,
                 "With --calibrate: write the devices' files with what was fitted to this folder",
                 "DIR");
-  line.add_text("--software-out", command.calibrate.software_out,
+  line.add_text("--software-out", command.software_out,
                 "With --calibrate: the same for the files of software", "DIR");
-  line.add_flag("--no-fit", command.calibrate.only_errors,
+  line.add_flag("--no-fit", command.only_errors,
                 "With --calibrate: only the errors of the figures in use");
   line.add_texts("--diff", command.diff, "Show the differences between two files", "FILE FILE", 2);
 }
 
 void check_together(const CommandLine& line, const PlanCommand& command) {
   const bool diff = !command.diff.empty();
-  if (command.calibrate.rows.empty()) {
-    const CalibrateRequest& request = command.calibrate;
-    if (!request.device_out.empty() || !request.software_out.empty() || request.only_errors) {
+  if (command.calibrate.empty()) {
+    if (!command.device_out.empty() || !command.software_out.empty() || command.only_errors) {
       refuse(plan_name, "--device-out, --software-out and --no-fit belong to --calibrate");
     }
   } else if (diff || !command.request.config.empty()) {
@@ -590,8 +591,10 @@ int run_plan(const Arguments& arguments) {
   if (line.given("--memory-limit") && command.memory_limit <= 0) {
     refuse(plan_name, "--memory-limit must be above 0");
   }
-  if (!command.calibrate.rows.empty()) {
-    print(calibrate(command.calibrate).text);
+  if (!command.calibrate.empty()) {
+    print(
+        calibrate(command.calibrate, command.device_out, command.software_out, command.only_errors)
+            .text);
     return 0;
   }
   command.command_line = formatted("{} {}", plan_name, shell_line(arguments));

@@ -16,6 +16,7 @@
 #include "base/integers.h"
 #include "base/log.h"
 #include "base/parallel_for.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "config/devices/figures.h"
 #include "formats/print/text.h"
@@ -245,8 +246,6 @@ std::vector<Constant> fitted_constants() {
   return all;
 }
 
-using Numbers = std::vector<double>;
-
 constexpr int folds = 8;
 
 /// A measured step with its plan.
@@ -308,10 +307,9 @@ double quantile(Numbers numbers, double part) {
 }
 
 std::string shares_text(const Numbers& errors) {
-  const auto shown = [](double share) { return printed("%.1f", 100 * share) + " %"; };
-  return "mean " + shown(mean_of_all(errors)) + ", median " + shown(quantile(errors, 0.5)) +
-         ", nine tenths below " + shown(quantile(errors, 0.9)) + ", most " +
-         shown(quantile(errors, 1));
+  return formatted("mean {:.1f} %, median {:.1f} %, nine tenths below {:.1f} %, most {:.1f} %",
+                   100 * mean_of_all(errors), 100 * quantile(errors, 0.5),
+                   100 * quantile(errors, 0.9), 100 * quantile(errors, 1));
 }
 
 /// Relative errors |prediction / measurement - 1|.
@@ -355,10 +353,9 @@ double rank_correlation(const Numbers& a, const Numbers& b) {
 
 class Calibrator {
  public:
-  explicit Calibrator(const CalibrateRequest& request) : request_(request) {}
-
-  Calibration run() {
-    plan_rows();
+  Calibration run(const std::string& rows, const std::string& device_out,
+                  const std::string& software_out, bool only_errors) {
+    plan_rows(read_published_steps(rows));
     constants_ = concerned(fitted_constants());
     const Numbers errors = errors_with(in_use_);
     tell_errors("with the figures in use", errors);
@@ -368,18 +365,20 @@ class Calibrator {
     result_.mean = mean_of_all(relative(dense(errors)));
     result_.median = quantile(relative(dense(errors)), 0.5);
     result_.experts_mean = mean_of_all(relative(with_experts(errors)));
-    if (!request_.only_errors && !constants_.empty()) fit_all();
+    if (!only_errors && !constants_.empty()) write_files(fit_all(), device_out, software_out);
     return std::move(result_);
   }
 
  private:
-  void plan_rows() {
-    std::vector<PublishedStep> steps = read_published_steps(request_.rows);
+  template <class... Values>
+  void tell(fmt::format_string<Values...> pattern, Values&&... values) {
+    result_.text += formatted(pattern, std::forward<Values>(values)...);
+  }
+
+  void plan_rows(std::vector<PublishedStep> steps) {
     std::map<std::string, int> reasons;
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      if (i % 16 == 0)
-        log_info(printed("planned %.0f", double(i)) + " of " + std::to_string(steps.size()) +
-                 " rows");
+      if (i % 16 == 0) log_info(formatted("planned {} of {} rows", i, steps.size()));
       std::optional<PlannedStep> planned;
       if (steps[i].unplanned.empty()) planned = plan_step(steps[i]);
       if (planned) {
@@ -391,11 +390,8 @@ class Calibrator {
     result_.planned = rows_.size();
     const auto compared =
         std::ranges::count(rows_, false, [](const PlannedStep& row) { return row.step.fitted; });
-    result_.text += std::to_string(steps.size()) + " rows, " + std::to_string(rows_.size()) +
-                    " planned, of these " + std::to_string(compared) + " compared only\n";
-    for (const auto& [reason, count] : reasons) {
-      result_.text += "  " + std::to_string(count) + " not planned: " + reason + "\n";
-    }
+    tell("{} rows, {} planned, of these {} compared only\n", steps.size(), rows_.size(), compared);
+    for (const auto& [reason, count] : reasons) tell("  {} not planned: {}\n", count, reason);
     deal_folds(rows_);
     std::map<std::string, double> counts;
     for (const PlannedStep& row : rows_) counts[row.step.source] += row.step.fitted ? 1 : 0;
@@ -455,12 +451,10 @@ class Calibrator {
 
   void tell_errors(const std::string& what, const Numbers& errors) {
     const Numbers dense_rows = dense(errors);
-    result_.text += what + ", " + std::to_string(dense_rows.size()) +
-                    " dense rows: " + shares_text(relative(dense_rows)) + "\n";
+    tell("{}, {} dense rows: {}\n", what, dense_rows.size(), shares_text(relative(dense_rows)));
     const Numbers experts = with_experts(errors);
     if (experts.empty()) return;
-    result_.text += what + ", " + std::to_string(experts.size()) +
-                    " rows with experts: " + shares_text(relative(experts)) + "\n";
+    tell("{}, {} rows with experts: {}\n", what, experts.size(), shares_text(relative(experts)));
   }
 
   void tell_sources(const Numbers& errors) {
@@ -470,14 +464,13 @@ class Calibrator {
       by_source[step.source + (step.experts ? " (experts)" : "")].push_back(errors[i]);
     }
     for (const auto& [source, logs] : by_source) {
-      result_.text += "  " + padded(source, 40) + std::to_string(logs.size()) + " rows, bias " +
-                      printed("%+.1f", 100 * (std::exp(mean_of_all(logs)) - 1)) + " %, " +
-                      shares_text(relative(logs)) + "\n";
+      tell("  {}{} rows, bias {:+.1f} %, {}\n", padded(source, 40), logs.size(),
+           100 * (std::exp(mean_of_all(logs)) - 1), shares_text(relative(logs)));
     }
     for (std::size_t i = 0; i < rows_.size(); ++i) {
       const double off = std::exp(errors[i]) - 1;
-      log_debug(rows_[i].step.name + ": measured " + format_seconds(rows_[i].step.seconds) +
-                ", planned " + printed("%+.1f", 100 * off) + " %");
+      log_debug(formatted("{}: measured {}, planned {:+.1f} %", rows_[i].step.name,
+                          format_seconds(rows_[i].step.seconds), 100 * off));
     }
   }
 
@@ -499,15 +492,15 @@ class Calibrator {
       const double lost =
           measured[static_cast<std::size_t>(chosen)] / *std::ranges::min_element(measured) - 1;
       sets.push_back({members.size(), lost, rank_correlation(measured, planned)});
-      result_.text += "  set of " + std::to_string(members.size()) + " layouts (" + set +
-                      "): the choice is " + printed("%.1f", 100 * lost) +
-                      " % slower than the fastest, rank correlation " +
-                      printed("%.2f", sets.back().correlation) + "\n";
+      tell(
+          "  set of {} layouts ({}): the choice is {:.1f} % slower than the fastest, rank "
+          "correlation {:.2f}\n",
+          members.size(), set, 100 * lost, sets.back().correlation);
     }
     return sets;
   }
 
-  void fit_all() {
+  Numbers fit_all() {
     Numbers start, spread;
     for (const Constant& constant : constants_) {
       start.push_back(constant.start);
@@ -519,10 +512,10 @@ class Calibrator {
       for (std::size_t i = 0; i < rows_.size(); ++i) {
         cases_[i].used = rows_[i].step.fitted && rows_[i].fold != fold;
       }
-      const auto tell = [](int round, double mean) {
-        log_info("round " + std::to_string(round) + ": mean error " + printed("%.4f", mean));
+      const auto tell_round = [](int round, double mean) {
+        log_info(formatted("round {}: mean error {:.4f}", round, mean));
       };
-      return fit(cases_, start, spread, error, rounds, tell);
+      return fit(cases_, start, spread, error, rounds, tell_round);
     };
     const Numbers fitted = fit_without(folds);
     const Numbers errors = errors_with(fitted);
@@ -531,7 +524,7 @@ class Calibrator {
     tell_sets(errors);
     Numbers held(rows_.size());
     for (int fold = 0; fold < folds; ++fold) {
-      log_info("fold " + std::to_string(fold + 1) + " of " + std::to_string(folds));
+      log_info(formatted("fold {} of {}", fold + 1, folds));
       const Numbers values = fit_without(fold);
       for (std::size_t i = 0; i < rows_.size(); ++i) {
         if (rows_[i].fold == fold) held[i] = error_of(i, values);
@@ -540,15 +533,14 @@ class Calibrator {
     tell_errors("by eight folds of groups", held);
     result_.folds_mean = mean_of_all(relative(dense(held)));
     result_.folds_median = quantile(relative(dense(held)), 0.5);
-    result_.text += std::to_string(constants_.size()) + " constants\n";
+    tell("{} constants\n", constants_.size());
     for (std::size_t i = 0; i < constants_.size(); ++i) {
       const Constant& constant = constants_[i];
-      result_.text += "  " + padded(constant.file, 14) + padded(constant.key, 18) +
-                      padded_left(printed("%.4g", std::min(fitted[i], constant.most)), 12) +
-                      "  in use " + printed("%.4g", in_use_[i]) +
-                      (fitted[i] >= constant.most ? "  held by its cap" : "") + "\n";
+      tell("  {:<14}{:<18}{:>12.4g}  in use {:.4g}{}\n", constant.file, constant.key,
+           std::min(fitted[i], constant.most), in_use_[i],
+           fitted[i] >= constant.most ? "  held by its cap" : "");
     }
-    write_files(fitted);
+    return fitted;
   }
 
   /// `text` with the line `key: value`, which replaces an existing line of that key.
@@ -579,21 +571,19 @@ class Calibrator {
       if (!changed) continue;
       const std::string path = folder + "/" + std::string(file.name) + ".yaml";
       write_whole_file(path, text);
-      result_.text += "wrote " + path + "\n";
+      tell("wrote {}\n", path);
     }
   }
 
-  void write_files(const Numbers& values) {
-    if (!request_.device_out.empty()) {
-      write_known(known_devices(), request_.device_out, true, values);
-    }
-    if (request_.software_out.empty()) return;
+  void write_files(const Numbers& values, const std::string& device_out,
+                   const std::string& software_out) {
+    if (!device_out.empty()) write_known(known_devices(), device_out, true, values);
+    if (software_out.empty()) return;
     const KnownFile shared = shared_software();
-    write_known({&shared, 1}, request_.software_out, false, values);
-    write_known(known_software(), request_.software_out, false, values);
+    write_known({&shared, 1}, software_out, false, values);
+    write_known(known_software(), software_out, false, values);
   }
 
-  const CalibrateRequest& request_;
   std::vector<PlannedStep> rows_;
   std::vector<FitCase> cases_;
   std::vector<Constant> constants_;
@@ -603,9 +593,10 @@ class Calibrator {
 
 }  // namespace
 
-Calibration calibrate(const CalibrateRequest& request) {
+Calibration calibrate(const std::string& rows, const std::string& device_out,
+                      const std::string& software_out, bool only_errors) {
   set_thread_count(usable_cores());
-  return Calibrator(request).run();
+  return Calibrator().run(rows, device_out, software_out, only_errors);
 }
 
 }  // namespace trainctl

@@ -31,13 +31,6 @@ std::vector<double> fit(const std::vector<FitCase>& cases, const std::vector<dou
 std::vector<double> errors_of(const std::vector<FitCase>& cases, const FitError& error,
                               const std::vector<double>& values);
 
-struct CalibrateRequest {
-  std::string rows;            // a file of measured steps (run/calibration/published_steps.h)
-  std::string device_out{};    // folder for device files with the fitted figures; not written if ""
-  std::string software_out{};  // folder for software files with them; not written if ""
-  bool only_errors = false;    // fit nothing: compute only the errors of the shipped figures
-};
-
 /// Rows that differ in layout only.
 struct RowSet {
   std::size_t rows = 0;
@@ -57,7 +50,11 @@ struct Calibration {
 
 /// Plans every row, prices it with the figures in use, and fits the constants of
 /// run/calibration/calibrate.cpp. The error of a fit is found by cross-validation with eight folds
-/// of whole groups. Throws Error{bad_data} for rows that cannot be read.
-Calibration calibrate(const CalibrateRequest& request);
+/// of whole groups. `rows`: a file of measured steps (run/calibration/published_steps.h).
+/// `device_out`, `software_out`: folders for files of devices and of software with the fitted
+/// figures; not written if "". `only_errors`: fits nothing, computes only the errors of the shipped
+/// figures. Throws Error{bad_data} for rows that cannot be read.
+Calibration calibrate(const std::string& rows, const std::string& device_out,
+                      const std::string& software_out, bool only_errors);
 
 }  // namespace trainctl
