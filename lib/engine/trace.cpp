@@ -23,6 +23,13 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+/// Whether the wait row of a bucket waits for a tied embedding's sum.
+bool sums_embedding(std::span<const Action> rows, int bucket) {
+  return std::any_of(rows.begin(), rows.end(), [&](const Action& row) {
+    return row.kind == ActionKind::reduce_embedding && row.bucket == bucket;
+  });
+}
+
 /// One step of one rank, in rank 0's clock.
 struct RankStep {
   double begin = 0;
@@ -136,16 +143,14 @@ void Trace::finish_messages(std::size_t count) {
 }
 
 void Trace::keep_step() {
-  const auto begin =
-      ring_.begin() + static_cast<std::ptrdiff_t>(slot_of(completed_) * rows_.size());
-  kept_.assign(begin, begin + std::ssize(rows_));
+  const auto records = records_of(completed_);
+  kept_.assign(records.begin(), records.end());
 }
 
 void Trace::repeat_step() {
   begun_ = now();
   ++completed_;
-  std::ranges::copy(
-      kept_, ring_.begin() + static_cast<std::ptrdiff_t>(slot_of(completed_) * rows_.size()));
+  std::ranges::copy(kept_, records_of(completed_).begin());
 }
 
 void Trace::end_step(double seconds) {
@@ -154,8 +159,7 @@ void Trace::end_step(double seconds) {
   const auto time = [this](double mark) {
     return begun_ + marks_.seconds(static_cast<std::size_t>(mark));
   };
-  for (RowRecord& record :
-       std::span(ring_).subspan(slot_of(completed_) * rows_.size(), rows_.size())) {
+  for (RowRecord& record : records_of(completed_)) {
     const double start = time(record.start);
     record = {start, time(record.finish), time(record.waited) - start};
   }
@@ -163,10 +167,9 @@ void Trace::end_step(double seconds) {
 
 /// `record.waited` is the time when waiting ended; for a device, end_step makes it a duration.
 void Trace::add(RowRecord record) {
-  const auto slot = static_cast<std::size_t>(completed_ % kept_steps_);
   mark_ = wait_end_ = record.finish;
   if (device_ == nullptr) record.waited -= record.start;
-  ring_[slot * rows_.size() + next_] = record;
+  records_of(completed_ + 1)[next_] = record;
   if (++next_ == rows_.size()) ++completed_;
 }
 
@@ -184,12 +187,6 @@ double clock_offset(const TraceSource& source) {
   const auto clocks = gather_values(source.everyone, now());
   const auto self = static_cast<std::size_t>(source.everyone.rank());
   return hosts[self] == hosts[0] ? 0 : clocks[0] - clocks[self];
-}
-
-bool sums_embedding(std::span<const Action> rows, int bucket) {
-  return std::any_of(rows.begin(), rows.end(), [&](const Action& row) {
-    return row.kind == ActionKind::reduce_embedding && row.bucket == bucket;
-  });
 }
 
 MeasuredStep measure_last_step(const TraceSource& source) {

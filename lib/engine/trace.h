@@ -82,6 +82,9 @@ class Trace {
   std::size_t slot_of(std::int64_t step) const {
     return static_cast<std::size_t>((step - 1) % kept_steps_);
   }
+  std::span<RowRecord> records_of(std::int64_t step) {
+    return std::span(ring_).subspan(slot_of(step) * rows_.size(), rows_.size());
+  }
 
   std::span<const Action> rows_;
   std::int64_t kept_steps_;
@@ -128,9 +131,6 @@ MeasuredStep measure_last_step(const TraceSource& source);
 /// The number to add to this rank's clock to get rank 0's. Ranks of one host share a clock; the
 /// clocks of other hosts are compared as all ranks leave a collective.
 double clock_offset(const TraceSource& source);
-
-/// Whether the wait row of a bucket waits for a tied embedding's sum.
-bool sums_embedding(std::span<const Action> rows, int bucket);
 
 /// Rank 0 writes the records of all ranks of the last `steps` steps, as far as they are kept, to
 /// `path` and creates its folder: one process per rank, with its rows on one track and concurrent

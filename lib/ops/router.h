@@ -41,24 +41,18 @@ constexpr bool is_counted(const std::uint8_t* marks, std::int64_t token) {
   return marks == nullptr || marks[token] != 0;
 }
 
-/// The order of experts' rows in transit: of an expert's n rows, chunk c has rows n c / chunks to n
-/// (c + 1) / chunks. Rows are ordered by chunk, then by expert.
-struct RowChunking {
-  const std::int64_t* counts = nullptr;  // rows of each expert
-  std::int64_t experts = 0;
-  std::int64_t chunks = 1;
-
-  /// The place of row `row` of `expert` in this order.
-  constexpr std::int64_t slot_of(std::int64_t expert, std::int64_t row) const {
-    const std::int64_t chunk = ((row + 1) * chunks - 1) / counts[expert];
-    const std::int64_t end = chunks > 1 ? experts : expert;
-    std::int64_t slot = row;
-    for (std::int64_t e = 0; e < end; ++e) {
-      if (e != expert) slot += counts[e] * (chunk + (e < expert ? 1 : 0)) / chunks;
-    }
-    return slot;
+/// The place of row `row` of `expert` in the order of experts' rows in transit: by chunk, then by
+/// expert. Of an expert's n rows (`counts`), chunk c has rows n c / chunks to n (c + 1) / chunks.
+constexpr std::int64_t slot_of(const std::int64_t* counts, std::int64_t experts,
+                               std::int64_t chunks, std::int64_t expert, std::int64_t row) {
+  const std::int64_t chunk = ((row + 1) * chunks - 1) / counts[expert];
+  const std::int64_t end = chunks > 1 ? experts : expert;
+  std::int64_t slot = row;
+  for (std::int64_t e = 0; e < end; ++e) {
+    if (e != expert) slot += counts[e] * (chunk + (e < expert ? 1 : 0)) / chunks;
   }
-};
+  return slot;
+}
 
 // A router chooses experts and weights for each token, and has losses in addition to the main loss.
 // T tokens, E experts, k experts chosen per token, G tokens in a routing group (neighbours in the
@@ -124,7 +118,7 @@ struct RouterForward {
   Tensor weight;  // [T, k] fp32
   std::int64_t first = 0;   // first of `count` rows, the tokens of this rank
   std::int64_t count = 0;   // all rows if 0
-  std::int64_t chunks = 1;  // RowChunking of the slots
+  std::int64_t chunks = 1;  // of the rows in transit (slot_of)
   Tensor slot;     // [T, k] i32, for those rows: the choice's row among all their rows, ordered by
                    // expert, then by row; -1 if dropped
   Tensor choices;  // [T / G x counted, E] i32: c_e per group

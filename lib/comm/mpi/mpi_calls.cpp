@@ -89,12 +89,17 @@ bool MpiProgress::forget(const Posted& owner) {
     // Only receives can be cancelled; a send's buffer must outlive the job.
     if (owners_[i].expected >= 0) MPI_Cancel(&requests_[i]);
     MPI_Request_free(&requests_[i]);
-    requests_[i] = requests_.back();
-    requests_.pop_back();
-    owners_[i] = owners_.back();
-    owners_.pop_back();
+    drop(i);
   }
   return found;
+}
+
+/// Removes request `index`; the last one takes its place.
+void MpiProgress::drop(std::size_t index) {
+  requests_[index] = requests_.back();
+  requests_.pop_back();
+  owners_[index] = owners_.back();
+  owners_.pop_back();
 }
 
 void MpiProgress::work() {
@@ -134,10 +139,7 @@ bool MpiProgress::poll() {
   }
   for (std::size_t i = owners_.size(); i-- > 0;) {
     if (owners_[i].posted != nullptr) continue;
-    requests_[i] = requests_.back();
-    requests_.pop_back();
-    owners_[i] = owners_.back();
-    owners_.pop_back();
+    drop(i);
   }
   return true;
 }
@@ -179,8 +181,6 @@ class Backoff {
 
  private:
   static constexpr int yields = 50;
-  static constexpr std::chrono::microseconds shortest_sleep{20};
-  static constexpr std::chrono::microseconds longest_sleep{100};
 
   const int spins_;
   int rounds_ = 0;

@@ -53,6 +53,7 @@ class MpiProgress {
   void work();
   bool poll();
   void complete(std::size_t index, const MPI_Status& status);
+  void drop(std::size_t index);
 
   std::mutex mutex_;
   std::condition_variable added_;

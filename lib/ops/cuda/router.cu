@@ -403,11 +403,11 @@ __global__ void __launch_bounds__(block_threads)
 
 /// Converts a row's number within its expert to its slot.
 __global__ void __launch_bounds__(block_threads)
-    shift_kernel(const std::int32_t* chosen, std::int64_t count, RowChunking chunking,
-                 std::int32_t* slot) {
+    shift_kernel(const std::int32_t* chosen, std::int64_t count, const std::int64_t* counts,
+                 std::int64_t experts, std::int64_t chunks, std::int32_t* slot) {
   const std::int64_t i = grid_thread();
   if (i >= count || chosen[i] < 0) return;
-  slot[i] = static_cast<std::int32_t>(chunking.slot_of(chosen[i], slot[i]));
+  slot[i] = static_cast<std::int32_t>(slot_of(counts, experts, chunks, chosen[i], slot[i]));
 }
 
 }  // namespace
@@ -453,8 +453,7 @@ void router_forward(const OpContext& context, const RouterForward& args) {
   launch(number_kernel, {dim3(experts), dim3(block_threads)}, stream, all.chosen + first, count,
          all.slot + first, all.counts);
   launch(shift_kernel, {blocks_for(count, block_threads, 0x7fffffff), dim3(block_threads)}, stream,
-         all.chosen + first, count, RowChunking{all.counts, all.experts, args.chunks},
-         all.slot + first);
+         all.chosen + first, count, all.counts, all.experts, args.chunks, all.slot + first);
 }
 
 // The router's gradients and statistics, one thread per token.

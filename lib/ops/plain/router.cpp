@@ -387,12 +387,12 @@ void number_rows(const RouterForward& args) {
   }
   for (std::int64_t e = experts - 1; e > 0; --e) counts[e] -= counts[e - 1];
   if (args.chunks == 1) return;
-  const RowChunking chunking{counts, experts, args.chunks};
   for (std::int64_t i = 0; i < count; ++i) {
     std::int32_t& slot = args.slot.as<std::int32_t>()[first + i];
     if (slot < 0) continue;
     const std::int64_t before = std::accumulate(counts, counts + chosen[i], std::int64_t{0});
-    slot = static_cast<std::int32_t>(chunking.slot_of(chosen[i], slot - before));
+    slot =
+        static_cast<std::int32_t>(slot_of(counts, experts, args.chunks, chosen[i], slot - before));
   }
 }
 

@@ -57,7 +57,11 @@ struct Library {
   std::map<std::pair<int, ProductKey>, Product> by_shape;  // always the library's first proposal
   std::map<ProductKey, cublasLtMatmulAlgo_t> chosen;       // CudaProducts::use
 
-  cublasLtHandle_t handle_of(int device);
+  cublasLtHandle_t handle_of(int device) {
+    cublasLtHandle_t& handle = handles[device];
+    if (handle == nullptr) CUBLAS_CHECK(cublasLtCreate(&handle));
+    return handle;
+  }
 };
 
 template <class T>
@@ -78,19 +82,18 @@ cudaDataType_t type_of(DType type) {
 }
 
 /// The layout of a row-major [rows, columns] matrix, which to the library is column-major [columns,
-/// rows]; with `count` matrices `stride` bytes apart.
-cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t columns,
-                                 std::int64_t count, std::int64_t stride) {
+/// rows]; with `count` matrices `stride` elements apart.
+cublasLtMatrixLayout_t layout_of(cudaDataType_t type, std::int64_t rows, std::int64_t columns,
+                                 std::int64_t count = 1, std::int64_t stride = 0) {
   cublasLtMatrixLayout_t layout = nullptr;
-  CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(dtype),
-                                          static_cast<std::uint64_t>(columns),
+  CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(columns),
                                           static_cast<std::uint64_t>(rows), columns));
   if (count == 1) return layout;
   const auto set_layout = [layout](cublasLtMatrixLayoutAttribute_t attribute, auto value) {
     CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(layout, attribute, &value, sizeof value));
   };
   set_layout(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
-  set_layout(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride / size_of(dtype));
+  set_layout(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
   return layout;
 }
 
@@ -100,16 +103,6 @@ bool means_none(cublasStatus_t status, const ProductKey& key) {
   const bool plain = key.epilogue == CUBLASLT_EPILOGUE_DEFAULT && key.count == 1;
   return status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_INVALID_VALUE && !plain);
 }
-
-}  // namespace
-
-cublasLtHandle_t Library::handle_of(int device) {
-  cublasLtHandle_t& handle = handles[device];
-  if (handle == nullptr) CUBLAS_CHECK(cublasLtCreate(&handle));
-  return handle;
-}
-
-namespace {
 
 Library& library() {
   static Library* kept = new Library;  // never destroyed, as the driver may be gone by then
@@ -156,7 +149,7 @@ Product describe(const ProductKey& key) {
   const auto layout = [&key](DType dtype, std::int64_t rows, std::int64_t columns, bool transposed,
                              std::int64_t stride) {
     if (transposed) std::swap(rows, columns);
-    return layout_of(dtype, rows, columns, key.count, stride);
+    return layout_of(type_of(dtype), rows, columns, key.count, stride / size_of(dtype));
   };
   product.first = layout(key.operand, key.k, key.n, key.transpose_b, by_b);
   product.second = layout(key.operand, key.m, key.k, key.transpose_a, by_a);
@@ -594,15 +587,9 @@ Product described(const RateProduct& one, const Words& words) {
     set_attribute(product.operation, mode_of_first, words.first_scales);
     set_attribute(product.operation, mode_of_second, words.second_scales);
   }
-  const auto layout = [](cudaDataType_t type, std::int64_t rows, std::int64_t columns) {
-    cublasLtMatrixLayout_t made = nullptr;
-    CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&made, type, static_cast<std::uint64_t>(columns),
-                                            static_cast<std::uint64_t>(rows), columns));
-    return made;
-  };
-  product.first = layout(words.operand, one.n, one.k);
-  product.second = layout(words.operand, one.m, one.k);
-  product.result = layout(words.result, one.m, one.n);
+  product.first = layout_of(words.operand, one.n, one.k);
+  product.second = layout_of(words.operand, one.m, one.k);
+  product.result = layout_of(words.result, one.m, one.n);
   return product;
 }
 

@@ -82,7 +82,10 @@ void Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType
   check_cudnn(cudnn().set_attribute(raw_, name, type, count, values), "cudnnBackendSetAttribute");
 }
 
-void Descriptor::finalize() { check_cudnn(cudnn().finalize(raw_), "cudnnBackendFinalize"); }
+cudnnBackendDescriptor_t Descriptor::finalize() {
+  check_cudnn(cudnn().finalize(raw_), "cudnnBackendFinalize");
+  return raw_;
+}
 
 std::int64_t Descriptor::get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
                              void* values, std::int64_t room) const {
@@ -104,35 +107,35 @@ Extents packed(const Extents& extents) {
 
 Descriptor& CudnnGraph::keep(cudnnBackendDescriptorType_t type) { return kept_.emplace_back(type); }
 
-CudnnGraph::Value CudnnGraph::tensor(std::int64_t id, cudnnDataType_t type, const Extents& extents,
-                                     const Extents& strides, Place place) {
+Descriptor& CudnnGraph::tensor(std::int64_t id, cudnnDataType_t type, const Extents& extents,
+                               const Extents& strides, bool is_inner) {
   Descriptor& made = keep(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
   made.set(CUDNN_ATTR_TENSOR_DATA_TYPE, type);
   made.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignment);
   made.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, extents.data(), 4);
   made.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, strides.data(), 4);
-  made.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, place == Place::inner);
-  if (place == Place::number) made.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
-  if (place == Place::accumulator) {
-    const cudnnBackendTensorReordering_t order = CUDNN_TENSOR_REORDERING_F16x16;
-    made.set(CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TYPE_TENSOR_REORDERING_MODE, &order);
-  }
-  made.finalize();
-  return {made.raw(), extents};
+  made.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, is_inner);
+  return made;
 }
 
 CudnnGraph::Value CudnnGraph::memory(std::int64_t id, cudnnDataType_t type, const Extents& extents,
                                      const Extents& strides) {
-  return tensor(id, type, extents, strides, Place::memory);
+  return {tensor(id, type, extents, strides).finalize(), extents};
 }
 
 CudnnGraph::Value CudnnGraph::accumulator(std::int64_t id, const Extents& extents) {
-  return tensor(id, CUDNN_DATA_FLOAT, extents, packed(extents), Place::accumulator);
+  Descriptor& made = tensor(id, CUDNN_DATA_FLOAT, extents, packed(extents));
+  const cudnnBackendTensorReordering_t order = CUDNN_TENSOR_REORDERING_F16x16;
+  made.set(CUDNN_ATTR_TENSOR_REORDERING_MODE, CUDNN_TYPE_TENSOR_REORDERING_MODE, &order);
+  return {made.finalize(), extents};
 }
 
 CudnnGraph::Value CudnnGraph::number(std::int64_t id) {
-  return tensor(id, CUDNN_DATA_FLOAT, {1, 1, 1, 1}, {1, 1, 1, 1}, Place::number);
+  const Extents one{1, 1, 1, 1};
+  Descriptor& made = tensor(id, CUDNN_DATA_FLOAT, one, one);
+  made.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, true);
+  return {made.finalize(), one};
 }
 
 CudnnGraph::Value CudnnGraph::inner(const Extents& extents, cudnnDataType_t type) {
@@ -141,21 +144,19 @@ CudnnGraph::Value CudnnGraph::inner(const Extents& extents, cudnnDataType_t type
 
 CudnnGraph::Value CudnnGraph::inner(const Extents& extents, const Extents& strides,
                                     cudnnDataType_t type) {
-  return tensor(next_inner_++, type, extents, strides, Place::inner);
+  return {tensor(next_inner_++, type, extents, strides, true).finalize(), extents};
 }
 
 void CudnnGraph::multiply(const Value& a, const Value& b, const Value& to) {
   Descriptor& how = keep(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   how.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
-  how.finalize();
-  const cudnnBackendDescriptor_t by = how.raw();
+  const cudnnBackendDescriptor_t by = how.finalize();
   Descriptor& made = keep(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
   made.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, a.tensor);
   made.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, b.tensor);
   made.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, to.tensor);
   made.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, by);
-  made.finalize();
-  operations_.push_back(made.raw());
+  operations_.push_back(made.finalize());
 }
 
 void CudnnGraph::each(cudnnPointwiseMode_t mode, std::initializer_list<Value> from, const Value& to,
@@ -164,8 +165,7 @@ void CudnnGraph::each(cudnnPointwiseMode_t mode, std::initializer_list<Value> fr
   how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, &mode);
   how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, computed);
   if (axis >= 0) how.set(CUDNN_ATTR_POINTWISE_AXIS, axis);
-  how.finalize();
-  const cudnnBackendDescriptor_t by = how.raw();
+  const cudnnBackendDescriptor_t by = how.finalize();
   Descriptor& made = keep(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
   made.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, by);
   constexpr cudnnBackendAttributeName_t operands[] = {CUDNN_ATTR_OPERATION_POINTWISE_XDESC,
@@ -177,8 +177,7 @@ void CudnnGraph::each(cudnnPointwiseMode_t mode, std::initializer_list<Value> fr
   const float one = 1;
   made.set(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA1, CUDNN_TYPE_FLOAT, &one);
   made.set(CUDNN_ATTR_OPERATION_POINTWISE_ALPHA2, CUDNN_TYPE_FLOAT, &one);
-  made.finalize();
-  operations_.push_back(made.raw());
+  operations_.push_back(made.finalize());
 }
 
 CudnnGraph::Value CudnnGraph::each(cudnnPointwiseMode_t mode, std::initializer_list<Value> from) {
@@ -197,22 +196,19 @@ void CudnnGraph::reduce(cudnnReduceTensorOp_t how, const Value& from, const Valu
   Descriptor& by = keep(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
   by.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, &how);
   by.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT);
-  by.finalize();
-  const cudnnBackendDescriptor_t described = by.raw();
+  const cudnnBackendDescriptor_t described = by.finalize();
   Descriptor& made = keep(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
   made.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, described);
   made.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, from.tensor);
   made.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, to.tensor);
-  made.finalize();
-  operations_.push_back(made.raw());
+  operations_.push_back(made.finalize());
 }
 
 void CudnnGraph::reshape(const Value& from, const Value& to) {
   Descriptor& made = keep(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
   made.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, from.tensor);
   made.set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, to.tensor);
-  made.finalize();
-  operations_.push_back(made.raw());
+  operations_.push_back(made.finalize());
 }
 
 Descriptor device_properties(const std::string& json) {

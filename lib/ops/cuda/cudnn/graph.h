@@ -62,7 +62,8 @@ class Descriptor {
   void set(cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value) {
     set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, &value);
   }
-  void finalize();
+  /// Returns raw().
+  cudnnBackendDescriptor_t finalize();
   /// Gets at most `room` elements; returns the number that exist.
   std::int64_t get(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, void* values,
                    std::int64_t room) const;
@@ -120,9 +121,9 @@ class CudnnGraph {
   std::int64_t workspace_bytes() const { return workspace_bytes_; }
 
  private:
-  enum class Place : std::uint8_t { memory, accumulator, number, inner };
-  Value tensor(std::int64_t id, cudnnDataType_t type, const Extents& extents,
-               const Extents& strides, Place place);
+  /// The caller sets the other attributes and finalizes it.
+  Descriptor& tensor(std::int64_t id, cudnnDataType_t type, const Extents& extents,
+                     const Extents& strides, bool is_inner = false);
   Descriptor& keep(cudnnBackendDescriptorType_t type);
 
   std::vector<Descriptor> kept_;
