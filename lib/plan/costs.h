@@ -82,7 +82,7 @@ struct CollectiveUse {
   GroupOperation operation = GroupOperation::all_reduce;
   Cargo cargo = Cargo::gradients;
   TrafficPurpose purpose = TrafficPurpose::layers;
-  GroupKind group;
+  GroupKind group{};
   std::int64_t ranks = 0;  // size of the group, at least 2
   std::int64_t count = 0;
   std::int64_t bytes = 0;           // payload of all calls

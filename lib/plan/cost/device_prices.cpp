@@ -213,7 +213,8 @@ class DevicePrices : public StagePrices {
   double wire(const CollectiveUse& use) const override {
     const auto count = static_cast<double>(std::max<std::int64_t>(1, use.count));
     const double bytes = real(use.bytes) / count * expected_share(use);
-    if (is_message(use.operation)) return count * list_.message(level_of(use), bytes);
+    if (is_message(use.operation))
+      return count * list_.message(level_of(use.group, use.ranks), bytes);
     const GroupSpan& span = list_.span(use.group, use.ranks, first_rank_);
     const double slower = waits_in_layers(use) ? list_.machine().software.collectives : 1;
     return count * slower * list_.collective(use.operation, span, bytes);
@@ -321,15 +322,15 @@ class DevicePrices : public StagePrices {
     if (found != blocks_.end()) return found->second;
     return blocks_[unit] = block_price(list_, plan_, unit);
   }
-  std::size_t level_of(const CollectiveUse& use) const {
-    if (use.group == pipeline_group) {
+  std::size_t level_of(GroupKind group, std::int64_t ranks) const {
+    if (group == pipeline_group) {
       const std::int64_t stride = plan_.mesh.stride(Axis::pp);
       const std::int64_t world = plan_.mesh.world_size();
       const std::int64_t next =
           first_rank_ + stride < world ? first_rank_ + stride : first_rank_ - stride;
       return joining_level(list_.machine().levels, first_rank_, next);
     }
-    const GroupSpan& span = list_.span(use.group, use.ranks, first_rank_);
+    const GroupSpan& span = list_.span(group, ranks, first_rank_);
     std::size_t level = 0;
     for (std::size_t index = 0; index < span.size(); ++index) {
       if (span[index] > 1) level = index;
@@ -381,11 +382,7 @@ class DevicePrices : public StagePrices {
   PassSeconds ring(int unit) const {
     const ContextSplit split = plan_.context.of_unit(unit);
     if (split.ring == 1) return {};
-    CollectiveUse use;
-    use.operation = GroupOperation::send;
-    use.group = ring_kind(split);
-    use.ranks = split.ring;
-    const LinkLevel& level = at(list_.machine().levels, level_of(use));
+    const LinkLevel& level = at(list_.machine().levels, level_of(ring_kind(split), split.ring));
     const BlockPrice& price = price_of(unit);
     return ring_wait(
         plan_, unit,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -82,39 +83,21 @@ StageForms repeated_forms(const Plan& plan, int stage, const RecomputeConfig& re
   return forms;
 }
 
-ActivationInput activation_input(const Plan& plan, const ModelShape& model, int stage,
-                                 const StageForms& forms) {
-  return {model,
-          plan.mesh,
-          plan.micro_batch_size,
-          plan.compute,
-          plan.sequence_parallel,
-          plan.splits,
-          plan.context,
-          plan.messages,
-          plan.message_dtype,
-          plan.fp32_sums,
-          plan.map.places(),
-          stage,
-          forms,
-          plan.exchange,
-          at(plan.stages, stage).deferral.microbatches > 0,
-          plan.head_tokens,
-          plan.watches_scores};
-}
-
-ActivationInput activation_input(const Plan& plan, int stage, const StageForms& forms) {
-  return activation_input(plan, plan.model, stage, forms);
-}
-
-/// The activation table of a stage whose layers have these forms.
-ActivationTable activations_of(const Plan& plan, int stage, const StageForms& forms) {
-  return make_activations(activation_input(plan, stage, forms), at(plan.stages, stage).units);
+/// The activation table of some units of a stage whose layers have these forms.
+ActivationTable activations_of(const Plan& plan, const ModelShape& model, int stage,
+                               const StageForms& forms, const std::vector<UnitRange>& units) {
+  return make_activations(
+      {model, plan.mesh, plan.micro_batch_size, plan.compute, plan.sequence_parallel, plan.splits,
+       plan.context, plan.messages, plan.message_dtype, plan.fp32_sums, plan.map.places(), stage,
+       forms, plan.exchange, at(plan.stages, stage).deferral.microbatches > 0, plan.head_tokens,
+       plan.watches_scores},
+      units);
 }
 
 /// The activation table of a stage, with its buffer for weight gradients.
 ActivationTable table_of(const Plan& plan, int stage, const StageForms& forms) {
-  ActivationTable table = activations_of(plan, stage, forms);
+  ActivationTable table =
+      activations_of(plan, plan.model, stage, forms, at(plan.stages, stage).units);
   if (plan.gradient.fused) return table;
   table.places.d_weight.later = static_cast<int>(std::ssize(table.rows));
   table.rows.push_back({"d_weight", Shape{largest_product(at(plan.stages, stage), plan)},
@@ -129,7 +112,7 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
   StageForms forms;
   forms.usual[unit] = form;
   for (const ActivationSpec& row :
-       make_activations(activation_input(plan, stage, forms), {{unit, unit + 1}}).rows) {
+       activations_of(plan, plan.model, stage, forms, {{unit, unit + 1}}).rows) {
     const bool kept =
         row.unit == unit && row.until >= Moment::repeat && row.from <= Moment::forward;
     if (kept && row.storage != Storage::batch && row.storage != Storage::message &&
@@ -233,7 +216,7 @@ std::vector<Shape> shapes_at(const Plan& plan, int stage, const StagePlan& rows,
   const ModelShape model = plan.model.of_length(length);
   std::vector<Shape> shapes;
   for (const ActivationSpec& row :
-       make_activations(activation_input(plan, model, stage, rows.forms), rows.units).rows) {
+       activations_of(plan, model, stage, rows.forms, rows.units).rows) {
     shapes.push_back(row.shape);
   }
   return shapes;
@@ -329,19 +312,8 @@ constexpr const char* usual_forms[] = {"none",
 struct BlockKind {
   bool experts = false;
   std::vector<int> units;
-  std::vector<std::uint8_t> in_use;  // recomputed parts that occur in these blocks, ascending
+  std::set<std::uint8_t> in_use;  // recomputed parts that occur in these blocks
 };
-
-std::vector<std::uint8_t> parts_in_use(const StagePlan& rows, const std::vector<int>& units) {
-  std::vector<std::uint8_t> parts;
-  for (const int unit : units) {
-    parts.push_back(rows.forms.of(unit, false).repeated);
-    if (!rows.forms.is_partial.empty()) parts.push_back(rows.forms.of(unit, true).repeated);
-  }
-  std::sort(parts.begin(), parts.end());
-  parts.erase(std::unique(parts.begin(), parts.end()), parts.end());
-  return parts;
-}
 
 /// The kinds of blocks on a stage, dense blocks first.
 std::vector<BlockKind> kinds_of(const Plan& plan, const StagePlan& rows) {
@@ -352,7 +324,10 @@ std::vector<BlockKind> kinds_of(const Plan& plan, const StagePlan& rows) {
     std::erase_if(kind.units,
                   [&](int unit) { return plan.model.kind(unit - 1).experts != experts; });
     if (kind.units.empty()) continue;
-    kind.in_use = parts_in_use(rows, kind.units);
+    for (const int unit : kind.units) {
+      kind.in_use.insert(rows.forms.of(unit, false).repeated);
+      if (!rows.forms.is_partial.empty()) kind.in_use.insert(rows.forms.of(unit, true).repeated);
+    }
     kinds.push_back(std::move(kind));
   }
   return kinds;
@@ -367,7 +342,7 @@ RecomputeCost cost_of(const Plan& plan, int stage, const BlockKind& kind, const 
   cost.experts = kind.experts;
   cost.layers = std::ssize(kind.units);
   cost.form = form_text(form.repeated);
-  cost.in_use = std::binary_search(kind.in_use.begin(), kind.in_use.end(), form.repeated);
+  cost.in_use = kind.in_use.contains(form.repeated);
   cost.kept = bytes.kept;
   cost.once = bytes.once;
   cost.rank = laid.activation_slots.bytes;
@@ -522,26 +497,17 @@ void lay_moves(const Plan& plan, const ScheduleInput& input, const MoveConfig& c
   rows.actions = await_slots(rows.actions, rows.sums);
 }
 
-namespace {
-
-/// The model with the tokens of one pass as one routing group without capacity limit, so that
-/// results do not depend on how tokens are divided into passes.
-ModelShape decoded_model(ModelShape model, std::int64_t tokens, std::int64_t positions) {
-  model.positions = std::min(model.positions, positions);
-  model.seq_length = tokens;
-  model.longest = 0;
-  model.routing_group = 0;
-  model.capacity_group = 0;
-  model.capacity_factor = 0;
-  return model;
-}
-
-}  // namespace
-
 Plan decoding_plan(const Plan& plan, std::int64_t tokens, std::int64_t positions) {
   Plan made;
   made.mesh = plan.mesh;
-  made.model = decoded_model(plan.model, tokens, positions);
+  made.model = plan.model;
+  made.model.positions = std::min(plan.model.positions, positions);
+  made.model.seq_length = tokens;
+  made.model.longest = 0;
+  // The tokens of one pass are one routing group without capacity limit, so that results do not
+  // depend on how tokens are divided into passes.
+  made.model.routing_group = made.model.capacity_group = 0;
+  made.model.capacity_factor = 0;
   made.tokens = token_layout(1, tokens);
   made.length_step = 1;
   made.head_tokens = 1;
@@ -563,7 +529,7 @@ Plan decoding_plan(const Plan& plan, std::int64_t tokens, std::int64_t positions
     StagePlan& rows = made.stages.emplace_back();
     rows.units = whole.units;
     rows.forward_actions = whole.forward_actions;
-    ActivationTable table = activations_of(made, stage, {});
+    ActivationTable table = activations_of(made, made.model, stage, {}, rows.units);
     rows.activations = std::move(table.rows);
     rows.declared = std::move(table.places);
     rows.activation_slots =

@@ -95,12 +95,9 @@ class Hidden {
   double wire(GroupOperation operation, std::int64_t chunks) const {
     const bool wide = plan_.fp32_sums && operation == GroupOperation::reduce_scatter;
     const std::int64_t element = wide ? 4 : size_of(plan_.compute);
-    CollectiveUse use;
-    use.operation = operation;
-    use.ranks = plan_.mesh.tp;
-    use.count = 1;
-    use.bytes = plan_.local.tokens * plan_.model.hidden * element / chunks;
-    return wire_seconds(use, rates_);
+    const std::int64_t bytes = plan_.local.tokens * plan_.model.hidden * element / chunks;
+    return wire_seconds(
+        {.operation = operation, .ranks = plan_.mesh.tp, .count = 1, .bytes = bytes}, rates_);
   }
   double gather(double product) const {
     const double chunk = wire(GroupOperation::all_gather, chunks_);
@@ -205,12 +202,9 @@ double chunk_seconds(const LayerCalls& calls, bool returns, const Rates& rates) 
   double seconds = 0;
   for (const LayerCall& one : calls) {
     if (one.backward || one.returns != returns || one.width == 1) continue;
-    CollectiveUse use;
-    use.operation = one.operation;
-    use.ranks = one.ranks;
-    use.count = 1;
-    use.bytes = one.bytes() / one.chunks;
-    seconds += wire_seconds(use, rates);
+    const std::int64_t bytes = one.bytes() / one.chunks;
+    seconds += wire_seconds(
+        {.operation = one.operation, .ranks = one.ranks, .count = 1, .bytes = bytes}, rates);
   }
   return seconds;
 }

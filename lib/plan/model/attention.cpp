@@ -148,12 +148,8 @@ Products attention_products(const LayerForm& form, const LocalShape& local) {
 }
 
 Exchanges attention_exchanges(const LayerForm& form, const LayerShare& share) {
-  return region_exchanges(form, share,
-                          {.cargo = Cargo::attention,
-                           .first = BlockPart::qkv,
-                           .last = BlockPart::projection,
-                           .split = share.split.attention,
-                           .overlap = share.overlap.attention});
+  return region_exchanges(form, share, Cargo::attention, BlockPart::qkv, BlockPart::projection,
+                          share.split.attention, share.overlap.attention);
 }
 
 LayerCalls attention_head_calls(const LayerShare& share) {

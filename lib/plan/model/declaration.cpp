@@ -23,28 +23,28 @@ double matrix_flops(const Products& products) {
 
 double Product::elements() const { return exact(written > 0 ? written : rows) * exact(out); }
 
-Exchanges region_exchanges(const LayerForm& form, const LayerShare& share,
-                           const StreamRegion& region) {
+Exchanges region_exchanges(const LayerForm& form, const LayerShare& share, Cargo cargo,
+                           BlockPart first, std::optional<BlockPart> last, SplitBy split,
+                           const RegionOverlap& given) {
   // Only an operator that is split by features has transfers to overlap.
-  const RegionOverlap overlap =
-      region.split == SplitBy::features ? region.overlap : RegionOverlap{};
-  return {{.cargo = region.cargo,
+  const RegionOverlap overlap = split == SplitBy::features ? given : RegionOverlap{};
+  return {{.cargo = cargo,
            .from = share.stream,
-           .to = input_layout(region.split),
+           .to = input_layout(split),
            .elements = share.stream_elements(form),
-           .part = region.first,
+           .part = first,
            .stays = true,
-           .again_in_weight = gathers(share.stream, region.split),
+           .again_in_weight = gathers(share.stream, split),
            .weights_in_back = overlap.weights_in_back,
            .forward_chunks = overlap.gather,
            .backward_chunks = overlap.scatter_back,
            .forward_whole = overlap.gather_again,
            .backward_whole = overlap.scatter_whole},
-          {.cargo = region.cargo,
-           .from = output_layout(region.split),
+          {.cargo = cargo,
+           .from = output_layout(split),
            .to = share.stream,
            .elements = share.stream_elements(form),
-           .part = region.last,
+           .part = last,
            .forward_chunks = overlap.scatter,
            .backward_chunks = overlap.gather_back}};
 }

@@ -153,17 +153,11 @@ struct Exchange {
 };
 using Exchanges = std::vector<Exchange>;
 
-/// An operator that reads the residual stream and adds to it.
-struct StreamRegion {
-  Cargo cargo = Cargo::mlp;
-  BlockPart first = BlockPart::mlp;  // part that includes the gather of the input
-  std::optional<BlockPart> last{};   // includes that of the output; unset = never recomputed
-  SplitBy split = SplitBy::features;
-  RegionOverlap overlap{};
-};
-/// The exchanges of the operator's input and of its output.
-Exchanges region_exchanges(const LayerForm& form, const LayerShare& share,
-                           const StreamRegion& region);
+/// The exchanges of the input and of the output of an operator that reads the residual stream and
+/// adds to it. The first is in part `first`, the second in `last`; unset = never recomputed.
+Exchanges region_exchanges(const LayerForm& form, const LayerShare& share, Cargo cargo,
+                           BlockPart first, std::optional<BlockPart> last, SplitBy split,
+                           const RegionOverlap& overlap = {});
 
 /// A collective or message other than a change between layouts.
 struct LayerCall {

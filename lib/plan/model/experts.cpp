@@ -152,7 +152,7 @@ Products shared_products(const LayerForm& form, const LocalShape& local) {
 Exchanges expert_exchanges(const LayerForm& form, const LayerShare& share) {
   if (!form.needs_all(share.exchange.by_stream)) return {};
   Exchanges exchanges =
-      region_exchanges(form, share, {.cargo = Cargo::experts, .first = BlockPart::mlp});
+      region_exchanges(form, share, Cargo::experts, BlockPart::mlp, {}, SplitBy::features);
   // W of routed experts reads the rows kept in ExpertRows.
   if (form.shared_ffn == 0) exchanges.front().again_in_weight = false;
   return exchanges;

@@ -31,11 +31,8 @@ Products mlp_products(const LayerForm& form, const LocalShape& local) {
 }
 
 Exchanges mlp_exchanges(const LayerForm& form, const LayerShare& share) {
-  return region_exchanges(form, share,
-                          {.cargo = Cargo::mlp,
-                           .first = BlockPart::mlp,
-                           .split = share.split.feed_forward,
-                           .overlap = share.overlap.mlp});
+  return region_exchanges(form, share, Cargo::mlp, BlockPart::mlp, {}, share.split.feed_forward,
+                          share.overlap.mlp);
 }
 
 }  // namespace trainctl

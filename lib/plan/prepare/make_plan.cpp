@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -54,12 +55,10 @@ std::vector<RatePoint> preview_rates(const Config& config) {
   const std::int64_t steps = config.train.steps;
   const LrScheduleConfig& schedule = config.lr_schedule;
   const std::int64_t decay = schedule.decay_steps.value_or(steps);
-  std::vector<std::int64_t> at{0, steps / 4, steps / 2, steps - steps / 4, steps - 1};
-  at.push_back(schedule.warmup_steps);
-  if (schedule.style != LrStyle::constant) at.push_back(decay);
-  if (schedule.style == LrStyle::wsd) at.push_back(decay - schedule.wsd_decay_steps.value_or(0));
-  std::sort(at.begin(), at.end());
-  at.erase(std::unique(at.begin(), at.end()), at.end());
+  std::set<std::int64_t> at{
+      0, steps / 4, steps / 2, steps - steps / 4, steps - 1, schedule.warmup_steps};
+  if (schedule.style != LrStyle::constant) at.insert(decay);
+  if (schedule.style == LrStyle::wsd) at.insert(decay - schedule.wsd_decay_steps.value_or(0));
   std::vector<RatePoint> points;
   for (std::int64_t step : at) {
     if (step < 0 || step >= steps) continue;
@@ -75,12 +74,8 @@ int threads_of(const ParallelConfig& parallel, const Site& site) {
 }
 
 DType dtype_of(ComputeType type) {
-  switch (type) {
-    case ComputeType::fp32: return DType::f32;
-    case ComputeType::bf16: return DType::bf16;
-    case ComputeType::fp16: break;
-  }
-  return DType::f16;
+  if (type == ComputeType::fp32) return DType::f32;
+  return type == ComputeType::bf16 ? DType::bf16 : DType::f16;
 }
 
 /// Sets how stages exchange messages; one stage has none.
@@ -238,7 +233,7 @@ void set_forward(Plan& plan, int stage) {
 
 /// Estimates communication and memory of all stages from their rows and tables.
 void estimate_stages(Plan& plan, const Config& config) {
-  for (int stage = 0; stage < plan.map.stages; ++stage) {
+  for (int stage = 0; stage < std::ssize(plan.stages); ++stage) {
     StagePlan& rows = at(plan.stages, stage);
     rows.communication =
         estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), step_numbers(config));
@@ -288,17 +283,18 @@ void add_smaller(Plan& plan, const Config& config) {
   plan.smaller = std::move(smaller);
 }
 
-/// A plan with the sizes and the layers of each stage; nullopt if a rule is broken.
-std::optional<Plan> begin_plan(const Config& config, const Site& site, const SourceMap& sources,
-                               Diagnostics& diagnostics) {
+/// A plan whose rows are not refined yet; empty if a rule is broken.
+Plan begin_plan(const Config& config, const Site& site, const SourceMap& sources,
+                Diagnostics& diagnostics) {
   require(site.world_size >= 1 && site.world_size <= (std::int64_t{1} << 24), ExitCode::usage,
           "a world of " + std::to_string(site.world_size) + " ranks is not from 1 to 16777216");
   Check check(sources, diagnostics);
   const Facts facts(config, site);
   StageMap map = check_rules(facts, check);
-  if (diagnostics.has_errors()) return std::nullopt;
+  if (diagnostics.has_errors()) return {};
   Plan plan = sizes_of(facts);
   plan.map = std::move(map);
+  for (int stage = 0; stage < plan.map.stages; ++stage) add_stage(plan, stage, config);
   return plan;
 }
 
@@ -389,11 +385,8 @@ void check_device_queues(const Plan& plan, const Config& config, Check& check) {
 
 Plan draft_plan(const Config& config, const Site& site, const SourceMap& sources,
                 Diagnostics& diagnostics) {
-  std::optional<Plan> begun = begin_plan(config, site, sources, diagnostics);
-  if (!begun) return {};
-  Plan plan = std::move(*begun);
-  for (int stage = 0; stage < plan.map.stages; ++stage) {
-    add_stage(plan, stage, config);
+  Plan plan = begin_plan(config, site, sources, diagnostics);
+  for (int stage = 0; stage < std::ssize(plan.stages); ++stage) {
     StagePlan& rows = at(plan.stages, stage);
     ScheduleInput input = schedule_input(plan, stage);
     input.forms = rows.forms;
@@ -405,14 +398,15 @@ Plan draft_plan(const Config& config, const Site& site, const SourceMap& sources
 
 Plan make_plan(const Config& config, const Site& site, const SourceMap& sources,
                Diagnostics& diagnostics) {
-  std::optional<Plan> begun = begin_plan(config, site, sources, diagnostics);
-  if (!begun) return {};
-  Plan plan = std::move(*begun);
+  Plan plan = begin_plan(config, site, sources, diagnostics);
+  if (plan.stages.empty()) return plan;
   for (int stage = 0; stage < plan.map.stages; ++stage) {
-    add_stage(plan, stage, config);
     lay_out(plan, stage, move_config(config), at(plan.stages, stage));
   }
-  if (picks_forms(config.recompute)) pick_forms(plan, config, sources, diagnostics);
+  if (picks_forms(config.recompute)) {
+    estimate_stages(plan, config);
+    pick_forms(plan, config, sources, diagnostics);
+  }
   if (diagnostics.has_errors()) return {};
   for (int stage = 0; stage < plan.map.stages; ++stage) set_forward(plan, stage);
   prove(plan);

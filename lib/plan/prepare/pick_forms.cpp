@@ -628,9 +628,6 @@ void pick_forms(Plan& plan, const Config& config, const SourceMap& sources,
   const auto limit = static_cast<std::int64_t>(*config.recompute.memory_limit * (1 << 30));
   for (int stage = 0; stage < plan.map.stages; ++stage) {
     StagePlan& rows = at(plan.stages, stage);
-    rows.communication =
-        estimate_communication(plan, stage * plan.mesh.stride(Axis::pp), step_numbers(config));
-    rows.memory = estimate_memory(plan, rows, config.optimizer, config.data, config.checkpoint);
     StagePick pick({plan, stage, config, *rates});
     FormSearch search(pick, rows, limit);
     search.run();

@@ -146,12 +146,6 @@ class SecondsSearcher {
   }
 
  private:
-  /// A layout that is too large; the one with the fewest bytes is kept.
-  struct Nearest {
-    SplitChoices layout;
-    std::int64_t bytes = 0;
-  };
-
   /// The numbers of ranks that may share operators.
   std::vector<std::int64_t> sizes() const {
     const auto& data = config_.parallel.data_parallel;
@@ -394,7 +388,7 @@ class SecondsSearcher {
   void refuse(const SplitChoices& layout, const Priced& why) {
     if (first_refused_.groups.empty()) first_refused_ = layout;
     if (why.refusal != Refusal::memory) return;
-    if (!nearest_ || why.bytes < nearest_->bytes) nearest_ = Nearest{layout, why.bytes};
+    if (!nearest_ || why.bytes < nearest_->bytes) nearest_ = Best{layout, why.seconds, why.bytes};
   }
 
   void tell_reserved(Check& check) const {
@@ -557,7 +551,7 @@ class SecondsSearcher {
   std::map<SplitChoices, Priced> drafts_;
   std::map<SplitChoices, Priced> plans_;
   Queue queue_;
-  std::optional<Nearest> nearest_;
+  std::optional<Best> nearest_;  // among the layouts that are too large: the fewest bytes
   SplitChoices first_refused_;
 };
 
