@@ -204,12 +204,11 @@ void check_rates(const ClusterConfig& cluster, Check& check) {
                        "remove cluster.device, or the four rates");
   }
   if (missing.empty()) return;
-  std::string names;
-  for (const std::string& name : missing) names += (names.empty() ? "" : ", ") + name;
-  check.error("cluster-rates", "cluster." + first,
-              "the estimate of the step time needs all four rates; missing: " + names,
-              "train once without this section: the run measures all four rates and writes them to "
-              "measured.json");
+  check.error(
+      "cluster-rates", "cluster." + first,
+      "the estimate of the step time needs all four rates; missing: " + joined(missing, ", "),
+      "train once without this section: the run measures all four rates and writes them to "
+      "measured.json");
 }
 
 /// Reports the first mistake in a file of figures, with its position there.

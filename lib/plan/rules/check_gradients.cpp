@@ -1,6 +1,10 @@
 // Gradients and optimizer state: state sharded among the replicas, fused collectives, and work that
 // overlaps other work.
 
+#include <algorithm>
+#include <functional>
+#include <tuple>
+
 #include "base/text.h"
 #include "config/schema/words.h"
 #include "plan/rules/check.h"
@@ -152,16 +156,14 @@ void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_
                        "mode index counts gradients, so only allreduce supports it",
                        "set mode to auto or size");
   }
-  const bool fits = *fusion.mode == "auto"   ? !value.size && !value.index
-                    : *fusion.mode == "size" ? value.size.has_value()
-                                             : value.index.has_value();
+  const char* some_list = "for example config: [20, 35]";
+  const auto [fits, expected, help] =
+      *fusion.mode == "auto"
+          ? std::tuple(!value.size && !value.index, "no value", "leave config out")
+      : *fusion.mode == "size"
+          ? std::tuple(value.size.has_value(), "a number of MB", "for example config: 64")
+          : std::tuple(value.index.has_value(), "a list of indices", some_list);
   if (!fits) {
-    const char* expected = *fusion.mode == "auto"   ? "no value"
-                           : *fusion.mode == "size" ? "a number of MB"
-                                                    : "a list of indices";
-    const char* help = *fusion.mode == "auto"   ? "leave config out"
-                       : *fusion.mode == "size" ? "for example config: 64"
-                                                : "for example config: [20, 35]";
     return check.error("fusion-config", path + ".config",
                        formatted("with mode {}, config must be {}, found {}", word_of(*fusion.mode),
                                  expected, shown(value)),
@@ -173,12 +175,10 @@ void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_
   }
   if (!value.index) return;
   const IntList& index = *value.index;
-  bool rising = !index.empty() && index.front() >= 0;
-  for (std::size_t i = 1; i < index.size(); ++i) rising = rising && index[i] > index[i - 1];
-  if (!rising) {
+  const bool rising = std::ranges::adjacent_find(index, std::greater_equal{}) == index.end();
+  if (index.empty() || index.front() < 0 || !rising) {
     check.error("out-of-range", path + ".config",
-                "expected at least one index, each from 0 and in ascending order",
-                "for example config: [20, 35]");
+                "expected at least one index, each from 0 and in ascending order", some_list);
   }
 }
 

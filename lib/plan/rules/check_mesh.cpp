@@ -107,13 +107,6 @@ void check_search(const Facts& facts, Check& check) {
   }
 }
 
-std::string shown(const IntList& split) {
-  std::string text;
-  for (const std::int64_t slices : split)
-    text += formatted("{}{}", text.empty() ? "" : ", ", slices);
-  return formatted("[{}]", text);
-}
-
 /// Checks that each input splits the batch into data_parallel parts and at most one dimension.
 void check_inputs(const Facts& facts, Check& check) {
   const char* path = "parallel.dataset_strategy";
@@ -122,7 +115,9 @@ void check_inputs(const Facts& facts, Check& check) {
   const std::int64_t ranks = facts.site.world_size / facts.mesh.pp;
   std::size_t number = 0;
   for (const IntList& split : facts.parallel().dataset_strategy.splits) {
-    const std::string input = formatted("input {} {}: ", number++, shown(split));
+    const std::string shown =
+        joined(split, ", ", [](std::int64_t slices) { return std::to_string(slices); });
+    const std::string input = formatted("input {} [{}]: ", number++, shown);
     const std::string help =
         formatted("write [{}, 1], or set dataset_strategy to data_parallel or full_batch", data);
     const auto dims =
@@ -225,11 +220,7 @@ std::string equals(std::int64_t product) {
 std::string world_of(std::int64_t world) { return named("the world size", world); }
 
 std::string factors_of(const std::vector<Size>& sizes) {
-  std::string text;
-  for (const Size& size : sizes) {
-    text += (text.empty() ? "" : " x ") + named(size.key, size.value);
-  }
-  return text;
+  return joined(sizes, " x ", [](const Size& size) { return named(size.key, size.value); });
 }
 
 void check_ranges(const ParallelConfig& parallel, Check& check) {

@@ -196,8 +196,7 @@ void check_names(const ModelConfig& model, Check& check) {
 void check_pattern(const ModelConfig& model, const ParsedList<std::uint8_t>& order, Check& check) {
   const char* path = "model.layer_pattern";
   if (!model.layer_pattern) return;
-  std::string names;
-  for (const LayerEntry& entry : model.layers) names += (names.empty() ? "" : ", ") + entry.name;
+  const std::string names = joined(model.layers, ", ", &LayerEntry::name);
   if (model.layers.empty()) {
     check.error("layer-pattern", path, "layer_pattern is given, but layers names no kinds",
                 "give the kinds as layers: [{name: local}, {name: global}]");
@@ -252,25 +251,23 @@ constexpr std::int64_t max_tokens = std::int64_t{1} << 24;
 std::string rope_path(const char* key) { return std::string("model.rope_scaling.") + key; }
 
 void refuse_rope(const ModelConfig& model, Check& check) {
-  const auto refuse = [&](const char* key, const std::string& given) {
+  const auto refuse = [&](const char* key, bool differs, const std::string& given) {
+    if (!differs) return;
     check.error("rope-family", std::string("model.") + key,
                 given + " is given, but the gpt2 family has learned positions, not rotary ones",
                 std::string("set family to llama, or remove ") + key);
   };
   const ModelConfig usual;
-  if (model.rotary_base != usual.rotary_base) {
-    refuse("rotary_base", named("rotary_base", number(model.rotary_base)));
-  }
-  if (model.rotary_percent != usual.rotary_percent) {
-    refuse("rotary_percent", named("rotary_percent", number(model.rotary_percent)));
-  }
-  if (model.rotary_interleaved) refuse("rotary_interleaved", named("rotary_interleaved", "true"));
-  if (model.use_rope.value_or(false)) refuse("use_rope", named("use_rope", std::string("true")));
+  refuse("rotary_base", model.rotary_base != usual.rotary_base,
+         named("rotary_base", number(model.rotary_base)));
+  refuse("rotary_percent", model.rotary_percent != usual.rotary_percent,
+         named("rotary_percent", number(model.rotary_percent)));
+  refuse("rotary_interleaved", model.rotary_interleaved, "rotary_interleaved (true)");
+  refuse("use_rope", model.use_rope.value_or(false), "use_rope (true)");
   const RopeScalingConfig& scaling = model.rope_scaling;
-  if (scaling.factor != 1.0) refuse("rope_scaling", named("factor", number(scaling.factor)));
-  if (scaling.type.value_or(RopeType::none) != RopeType::none) {
-    refuse("rope_scaling", named("type", std::string(word_of(*scaling.type))));
-  }
+  const RopeType type = scaling.type.value_or(RopeType::none);
+  refuse("rope_scaling", scaling.factor != 1.0, named("factor", number(scaling.factor)));
+  refuse("rope_scaling", type != RopeType::none, named("type", std::string(word_of(type))));
 }
 
 void ignore_rope(const ModelConfig& model, Check& check) {

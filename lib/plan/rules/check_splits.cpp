@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "config/schema/list_values.h"
 #include "config/schema/words.h"
+#include "plan/model/form.h"
 #include "plan/rules/check.h"
 #include "plan/tables/layout.h"
 
@@ -61,20 +62,17 @@ void check_heads(const Facts& facts, const ModelShape& shape, Check& check) {
   }
 }
 
-/// The first kind of layers whose MLP width the tensor-parallel size does not divide, or nullptr.
-const LayerKind* indivisible_mlp(const ModelShape& shape, std::int64_t tp) {
-  const auto bad = [tp](const LayerKind& kind) { return kind.ffn % tp != 0; };
+/// The first kind of layers for which bad(kind) is true, or nullptr.
+const LayerKind* first_kind(const ModelShape& shape, const auto& bad) {
   const auto found = std::ranges::find_if(shape.kinds, bad);
   return found == shape.kinds.end() ? nullptr : &*found;
 }
 
 /// The first kind of layers with query or key heads that `ranks` does not divide, or nullptr.
 const LayerKind* indivisible_heads(const ModelShape& shape, std::int64_t ranks) {
-  const auto bad = [&](const LayerKind& kind) {
+  return first_kind(shape, [&](const LayerKind& kind) {
     return shape.heads % ranks != 0 || kind.kv_heads % ranks != 0;
-  };
-  const auto found = std::ranges::find_if(shape.kinds, bad);
-  return found == shape.kinds.end() ? nullptr : &*found;
+  });
 }
 
 void check_widths(const Facts& facts, const ModelShape& shape, Check& check) {
@@ -82,7 +80,8 @@ void check_widths(const Facts& facts, const ModelShape& shape, Check& check) {
       !check.clean({"model.hidden_size", "model.family", "model.ffn_hidden_size"})) {
     return;
   }
-  const LayerKind* wrong = indivisible_mlp(shape, facts.mesh.tp);
+  const LayerKind* wrong =
+      first_kind(shape, [&](const LayerKind& kind) { return kind.ffn % facts.mesh.tp != 0; });
   if (facts.operators.any_feed_forward(SplitBy::features) && wrong != nullptr) {
     refuse_tensor("ffn-tensor", of_kind("ffn_hidden_size", *wrong), wrong->ffn, facts, check);
   } else if (facts.compiled && shape.hidden % facts.mesh.tp != 0) {
@@ -229,13 +228,6 @@ void check_token_share(const Facts& facts, Check& check) {
                 multiples_near(facts.mesh.tp * facts.mesh.cp, facts.config.model.seq_length)));
 }
 
-bool has_dense_layer(const ModelShape& shape) {
-  for (std::int64_t layer = 0; layer < shape.layers; ++layer) {
-    if (!shape.kind(layer).experts) return true;
-  }
-  return false;
-}
-
 void check_operator_splits(const Facts& facts, Check& check) {
   const OperatorSplitsConfig& said = facts.parallel().operator_splits;
   const char* path = "parallel.operator_splits";
@@ -254,7 +246,7 @@ void check_operator_splits(const Facts& facts, Check& check) {
   if (!check.clean({"model", "train", attention_key, mlp_key})) return;
   check_attention_split(facts, check);
   check_token_share(facts, check);
-  check.no_effect(mlp_key, said.feed_forward && !has_dense_layer(facts.model),
+  check.no_effect(mlp_key, said.feed_forward && first_block_with(facts.model, false) == 0,
                   "every layer has experts, whose split is expert_tensor_parallel");
 }
 

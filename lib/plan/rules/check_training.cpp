@@ -39,8 +39,7 @@ EmptyPattern describe_empty(const std::string& pattern, int entry,
                 ? formatted("names are like {}; `trainctl plan` lists all of them", names.back())
                 : formatted("did you mean {}?", near)};
   }
-  std::string list;
-  for (const int one : earlier) list += formatted("{}{}", list.empty() ? "" : ", ", one);
+  const std::string list = joined(earlier, ", ", [](int one) { return std::to_string(one); });
   const bool one = earlier.size() == 1;
   return {formatted("{} takes no parameter: {}{}{} first and {} all that it matches", shown,
                     one ? "entry " : "entries ", list, one ? " comes" : " come",
@@ -275,20 +274,17 @@ void check_optimizer(const OptimizerConfig& optimizer, const PrecisionConfig& pr
 }
 
 void check_schedule(const LrScheduleConfig& schedule, std::int64_t steps, Check& check) {
-  if (check.clean({"lr_schedule.max_lr", "lr_schedule.min_lr"}) &&
-      !(schedule.min_lr >= 0 && schedule.min_lr <= schedule.max_lr)) {
-    check.error("lr-range", "lr_schedule.min_lr",
-                formatted("{} must be from 0 to {}", named("min_lr", number(schedule.min_lr)),
+  const auto check_rate = [&](const std::string& key, double rate, const std::string& help) {
+    const std::string path = "lr_schedule." + key;
+    if ((rate >= 0 && rate <= schedule.max_lr) || !check.clean({"lr_schedule.max_lr", path}))
+      return;
+    check.error("lr-range", path,
+                formatted("{} must be from 0 to {}", named(key, number(rate)),
                           named("max_lr", number(schedule.max_lr))),
-                "set min_lr to 0 or " + number(schedule.max_lr / 10));
-  }
-  if (check.clean({"lr_schedule.max_lr", "lr_schedule.init_lr"}) &&
-      !(schedule.init_lr >= 0 && schedule.init_lr <= schedule.max_lr)) {
-    check.error("lr-range", "lr_schedule.init_lr",
-                formatted("{} must be from 0 to {}", named("init_lr", number(schedule.init_lr)),
-                          named("max_lr", number(schedule.max_lr))),
-                "set init_lr to 0");
-  }
+                help);
+  };
+  check_rate("min_lr", schedule.min_lr, "set min_lr to 0 or " + number(schedule.max_lr / 10));
+  check_rate("init_lr", schedule.init_lr, "set init_lr to 0");
   check.range("lr_schedule.warmup_steps", schedule.warmup_steps, 0, max_count);
   check.range("lr_schedule.decay_steps", schedule.decay_steps.value_or(1), 1, max_count);
   check.range("lr_schedule.wsd_decay_steps", schedule.wsd_decay_steps.value_or(1), 1, max_count);

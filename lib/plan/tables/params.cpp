@@ -150,7 +150,6 @@ class ParameterTable {
 
   ParamSpec& matrix(const std::string& name, Shape shape, ParamKind kind, double deviation) {
     ParamSpec& row = add(name, shape, kind, false);
-    row.init = "normal";
     row.init_deviation = deviation;
     row.decay = true;
     return row;
@@ -271,38 +270,25 @@ double residual_deviation(const ModelShape& model) {
   return model.init_std / std::sqrt(2.0 * static_cast<double>(model.layers));
 }
 
+/// An MLP, or the shared experts.
 void add_mlp(ParameterTable& table, const ModelShape& model, std::int64_t ffn,
-             const std::string& prefix) {
-  const bool bias = model.mlp_bias;
+             const std::string& prefix, bool bias) {
   const double std = model.init_std;
   const Shape wide{ffn, model.hidden};
-  if (model.gated_mlp) table.linear(prefix + "mlp.gate", wide, ParamKind::mlp_gate, bias, std);
-  table.linear(prefix + "mlp.up", wide, ParamKind::mlp_up, bias, std);
-  table.linear(prefix + "mlp.down", Shape{model.hidden, ffn}, ParamKind::mlp_down, bias,
+  if (model.gated_mlp) table.linear(prefix + "gate", wide, ParamKind::mlp_gate, bias, std);
+  table.linear(prefix + "up", wide, ParamKind::mlp_up, bias, std);
+  table.linear(prefix + "down", Shape{model.hidden, ffn}, ParamKind::mlp_down, bias,
                residual_deviation(model));
-}
-
-void add_shared_experts(ParameterTable& table, const ModelShape& model, const std::string& moe) {
-  if (model.shared_gate) {
-    table
-        .matrix(moe + "shared_gate.weight", Shape{1, model.hidden}, ParamKind::router,
-                model.init_std)
-        .is_vector = true;
-  }
-  const Shape wide{model.shared_ffn, model.hidden};
-  const double std = model.init_std;
-  if (model.gated_mlp) table.matrix(moe + "shared.gate.weight", wide, ParamKind::mlp_gate, std);
-  table.matrix(moe + "shared.up.weight", wide, ParamKind::mlp_up, std);
-  table.matrix(moe + "shared.down.weight", Shape{model.hidden, model.shared_ffn},
-               ParamKind::mlp_down, residual_deviation(model));
 }
 
 void add_experts(ParameterTable& table, const ModelShape& model, const std::string& prefix) {
   const std::string moe = prefix + "moe.";
-  table
-      .matrix(moe + "router.weight", Shape{model.experts, model.hidden}, ParamKind::router,
-              model.init_std)
-      .is_vector = true;  // the router computes in fp32 in every precision
+  const auto add_router = [&](const std::string& name, std::int64_t rows) {
+    const Shape shape{rows, model.hidden};
+    // Routers compute in fp32 in every precision.
+    table.matrix(moe + name, shape, ParamKind::router, model.init_std).is_vector = true;
+  };
+  add_router("router.weight", model.experts);
   if (model.expert_bias) table.vector(moe + "expert_bias", {model.experts}, ParamKind::expert_bias);
   const Shape wide{model.experts, model.expert_ffn, model.hidden};
   const std::string experts = moe + "experts.";
@@ -314,7 +300,9 @@ void add_experts(ParameterTable& table, const ModelShape& model, const std::stri
   table.linear(experts + "up", wide, ParamKind::expert_up, bias, std);
   table.linear(experts + "down", Shape{model.experts, model.hidden, model.expert_ffn},
                ParamKind::expert_down, bias, residual_deviation(model));
-  if (model.shared_ffn > 0) add_shared_experts(table, model, moe);
+  if (model.shared_ffn == 0) return;
+  if (model.shared_gate) add_router("shared_gate.weight", 1);
+  add_mlp(table, model, model.shared_ffn, moe + "shared.", false);
 }
 
 void add_block(ParameterTable& table, const ModelShape& model, int unit) {
@@ -350,7 +338,7 @@ void add_block(ParameterTable& table, const ModelShape& model, int unit) {
   if (kind.experts) {
     add_experts(table, model, prefix);
   } else {
-    add_mlp(table, model, kind.ffn, prefix);
+    add_mlp(table, model, kind.ffn, prefix + "mlp.", model.mlp_bias);
   }
   if (after) table.norm(prefix + "post_norm2");
 }
