@@ -32,8 +32,8 @@ class Traffic {
     std::int64_t memory = 0;                // bytes allocated for staging sums
   };
 
-  /// The row of all groups with that name; lives as long as this object. Groups of one rank need no
-  /// row, because they send nothing.
+  /// The counts of all groups named `group`; the reference is valid as long as this object. Groups
+  /// of one rank are not counted, because they send nothing.
   Row& row(const std::string& group);
   /// Starts counting at zero; calls before begin and after end are not counted. Allocates nothing.
   void begin();

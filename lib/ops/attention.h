@@ -139,7 +139,7 @@ void attention_sink_backward(const OpContext& context, const AttentionSinkArgs& 
 /// The largest of many numbers, over several calls: key = max(key, ordered_key(x)) over all
 /// elements x (base/integers.h). The key starts at 0. NaN counts as the largest number.
 struct Largest {
-  Tensor x;    // any shape, fp32; with `real` [sequences, heads, query_length] as a logsumexp
+  Tensor x;    // fp32, any shape; [sequences, heads, query_length] if `real` is given
   Tensor key;  // [1] i32 with the bits of the key, raised to the largest
   // Optional: AttentionArgs::real, whose queries of 0 are ignored. `shape` then gives the queries.
   Tensor real{};

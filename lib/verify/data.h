@@ -16,6 +16,8 @@
 
 namespace trainctl {
 
+/// The steps of a free run. At noon it evaluates and saves a checkpoint, from which other runs
+/// resume; at the end it evaluates again.
 struct Day {
   std::int64_t steps = 0;
   std::int64_t noon = 0;  // steps before the first evaluation and the checkpoint

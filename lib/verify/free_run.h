@@ -17,7 +17,8 @@ inline constexpr double free_half_bound = 5e-2;
 inline constexpr double loss_half_bound = 1e-3;  // bound for a mean over many tokens
 inline constexpr double export_bound = 0.1;      // bound relative to a parameter's mean change
 
-/// A rank's results after noon: the report of each step, and the values at the end of the day.
+/// A rank's results after the step Day::noon: the report of each later step, and the values at the
+/// end of the run.
 struct Afternoon {
   std::vector<StepReport> reports;
   std::vector<std::vector<float>> values;  // one list per parameter and kind of value

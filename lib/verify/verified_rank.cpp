@@ -347,8 +347,8 @@ double VerifiedRank::allowed_rounding(const ParamSpec& spec) const {
 
 double VerifiedRank::bound() const { return in_fp32(given_.truth) ? fp32_bound : half_bound; }
 
-/// The bound of a parameter, which is fp32. A clipped parameter depends on scores, which layouts
-/// round differently in 16 bits.
+/// The bound of a parameter's error: that of fp32, in which the update is computed. The factors of
+/// QK-Clip depend on scores, which are rounded in 16 bits, so weights that it scales have bound().
 double VerifiedRank::parameter_bound(const ParamSpec& spec) const {
   return clipped(spec) ? bound() : fp32_bound;
 }

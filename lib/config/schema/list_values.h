@@ -30,7 +30,8 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& fi
                                  IntList& value);
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  NumberList& value);
-/// data_parallel, full_batch, or a list of lists, also as Python tuples: ((1, 8), (1, 8)).
+/// dataset_strategy: the word data_parallel or full_batch, or a list of numbers per input, also as
+/// Python tuples: ((1, 8), (1, 8)).
 std::optional<Problem> read_list(const YamlTree& tree, int node, const Field& field,
                                  DatasetSplit& value);
 /// Null, a size of at least 1, or ascending indices from 0.

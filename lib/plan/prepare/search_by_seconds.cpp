@@ -315,7 +315,8 @@ class SecondsSearcher {
     const std::int64_t size = layout.tensor_parallel;
     double bound = 0;
     if (const auto batches = batches_.find(size); batches != batches_.end()) {
-      // A sum in another order may exceed that of a simulation by rounding.
+      // The bound adds times in another order than the simulation. This factor keeps rounding from
+      // lifting the bound above the simulated time.
       constexpr double rounding = 1 - 1e-12;
       bound =
           batches->second * spaces_.at(size).seconds(layout) * apart_ * rounding + rest_.at(size);

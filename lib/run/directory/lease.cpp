@@ -498,7 +498,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int unchanged_looks = 4;                 // looks after the first
 constexpr auto moment = std::chrono::seconds(10);  // time for which a failing folder is recreated
-constexpr auto silence = std::chrono::seconds(1);  // time at its beginning without a message
+constexpr auto silence = std::chrono::seconds(1);  // time of failures before a warning
 
 /// The result of one look at the folder.
 struct Look {
