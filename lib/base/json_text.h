@@ -65,6 +65,18 @@ class JsonText {
     close();
   }
 
+  /// Writes an array with an object for each item, to which write(item) adds the members.
+  template <class Items, class Write>
+  void objects(std::string_view name, const Items& items, Form form, const Write& write) {
+    key(name).open_array();
+    for (const auto& item : items) {
+      open_object(form);
+      write(item);
+      close();
+    }
+    close();
+  }
+
   /// Writes an array of items that are already JSON, one per line.
   void json_member(std::string_view name, const std::vector<std::string>& items) {
     key(name).open_array();

@@ -22,6 +22,8 @@ namespace trainctl {
 
 namespace {
 
+using enum JsonText::Form;
+
 /// Writes a value, or null if there is none.
 void write_optional(JsonText& json, std::string_view key, const std::optional<double>& value) {
   json.key(key);
@@ -92,7 +94,7 @@ bool is_listed(const Action& row) {
 }
 
 void write_table(JsonText& json, const Plan& plan) {
-  json.key("table").open_array(JsonText::Form::one_line);
+  json.key("table").open_array(one_line);
   const int microbatches = static_cast<int>(plan.microbatches);
   for (const Action& entry : schedule_table(microbatches, plan.map.chunks, plan.group_size)) {
     json.value(std::vector<int>{entry.microbatch, entry.chunk});
@@ -106,7 +108,7 @@ void write_rank(JsonText& json, const Plan& plan, int stage, bool with_rows) {
   json.member("pipeline_rank", stage);
   json.member("warmup", held.warmup);
   json.member("peak_microbatches", held.slots);
-  json.key("actions").open_array(JsonText::Form::one_line);
+  json.key("actions").open_array(one_line);
   for (const Action& row : held.schedule) {
     if (is_listed(row)) json.value(short_name(row));
   }
@@ -130,7 +132,7 @@ void write_stages(JsonText& json, const Plan& plan) {
     for (int chunk = 0; chunk < plan.map.chunks; ++chunk) {
       const UnitRange& held = plan.map.at(stage, chunk);
       const UnitRange blocks = blocks_in(held, plan.model.layers);
-      json.open_object(JsonText::Form::one_line);
+      json.open_object(one_line);
       json.member("chunk", chunk);
       json.member("layers", std::vector<int>{blocks.begin - 1, blocks.end - blocks.begin});
       json.member("embedding", held.holds(0));
@@ -160,8 +162,6 @@ void write_schedule(JsonText& json, const PrintInput& input) {
   json.close();
   json.close();
 }
-
-using enum JsonText::Form;
 
 std::vector<std::int64_t> dims_of(const Shape& shape) {
   std::vector<std::int64_t> dims;
@@ -246,9 +246,7 @@ void write_optimizer_groups(JsonText& json, const PrintInput& input) {
   if (input.config == nullptr) return;
   const std::vector<GroupRow> rows = group_rows(input.plan, input.config->optimizer);
   if (rows.empty()) return;
-  json.key("optimizer_groups").open_array();
-  for (const GroupRow& row : rows) {
-    json.open_object();
+  json.objects("optimizer_groups", rows, lines, [&](const GroupRow& row) {
     json.key("entry").json(row.entry < 0 ? "null" : std::to_string(row.entry));
     json.member("type", word_of(row.type));
     json.member("lr_mult", row.rate_factor);
@@ -256,20 +254,16 @@ void write_optimizer_groups(JsonText& json, const PrintInput& input) {
     json.key("parameters").open_array();
     for (const std::string& name : row.parameters) json.value(name);
     json.close();
-    json.close();
-  }
-  json.close();
+  });
 }
 
 /// Writes "matrices" if some matrices are updated as a whole.
 void write_matrices(JsonText& json, const Plan& plan) {
   const std::vector<MatrixRow> rows = matrix_rows(plan);
   if (rows.empty()) return;
-  json.key("matrices").open_array();
-  for (const MatrixRow& row : rows) {
+  json.objects("matrices", rows, one_line, [&](const MatrixRow& row) {
     const MatrixWork& work = *row.work;
     const std::int64_t expert = work.parts.front().expert;
-    json.open_object(one_line);
     json.member("stage", row.stage);
     json.key("parameters").open_array();
     for (const std::string& name : row.parameters) json.value(name);
@@ -281,33 +275,40 @@ void write_matrices(JsonText& json, const Plan& plan) {
     json.member("worker", row.worker);
     json.member("round", work.round);
     json.member("flops", work.cost);
-    json.close();
+  });
+}
+
+/// Writes an array with an object for each row of each stage, to which write(row, stage) adds
+/// members.
+template <class Rows, class Write>
+void write_rows_of_stages(JsonText& json, std::string_view key, const Plan& plan,
+                          const Rows& rows_of, const Write& write) {
+  json.key(key).open_array();
+  for (int stage = 0; stage < plan.map.stages; ++stage) {
+    const StagePlan& held = at(plan.stages, stage);
+    for (const auto& row : rows_of(held)) {
+      json.open_object(one_line);
+      json.member("stage", stage);
+      write(row, held);
+      json.close();
+    }
   }
   json.close();
 }
 
 void write_buckets(JsonText& json, const Plan& plan) {
-  json.key("buckets").open_array();
-  for (int stage = 0; stage < plan.map.stages; ++stage) {
-    const StagePlan& held = plan.stages[static_cast<std::size_t>(stage)];
-    int index = 0;
-    for (const Bucket& bucket : held.flat.buckets) {
-      json.open_object(one_line);
-      json.member("stage", stage);
-      json.member("index", index++);
-      json.member("offset", bucket.offset);
-      json.member("length", bucket.length);
-      json.member("ready_unit", bucket.ready_unit);
-      json.member("expert", bucket.expert);
-      json.key("parameters").open_array();
-      for (const int parameter : bucket.parameters) {
-        json.value(held.parameters[static_cast<std::size_t>(parameter)].name);
-      }
-      json.close();
-      json.close();
-    }
-  }
-  json.close();
+  const auto buckets = [](const StagePlan& stage) -> auto& { return stage.flat.buckets; };
+  const auto write = [&](const Bucket& bucket, const StagePlan& stage) {
+    json.member("index", &bucket - stage.flat.buckets.data());
+    json.member("offset", bucket.offset);
+    json.member("length", bucket.length);
+    json.member("ready_unit", bucket.ready_unit);
+    json.member("expert", bucket.expert);
+    json.key("parameters").open_array();
+    for (const int parameter : bucket.parameters) json.value(at(stage.parameters, parameter).name);
+    json.close();
+  };
+  write_rows_of_stages(json, "buckets", plan, buckets, write);
 }
 
 void write_activations(JsonText& json, const Plan& plan) {
@@ -319,44 +320,32 @@ void write_activations(JsonText& json, const Plan& plan) {
   static_assert(storages.size() == static_cast<std::size_t>(Storage::shared) + 1);
   static_assert(moments.size() == static_cast<std::size_t>(Moment::weight) + 1);
   static constexpr std::array<const char*, 3> kinds{"all", "usual", "partial"};
-  json.key("activations").open_array();
-  for (int stage = 0; stage < plan.map.stages; ++stage) {
-    for (const ActivationSpec& row : plan.stages[static_cast<std::size_t>(stage)].activations) {
-      json.open_object(one_line);
-      json.member("stage", stage);
-      json.member("name", row.name);
-      json.member("shape", dims_of(row.shape));
-      json.member("dtype", name_of(row.dtype));
-      json.member("storage", storages[static_cast<std::size_t>(row.storage)]);
-      json.member("from", moments[static_cast<std::size_t>(row.from)]);
-      json.member("until", moments[static_cast<std::size_t>(row.until)]);
-      json.member("kind", kinds[static_cast<std::size_t>(row.kind)]);
-      json.close();
-    }
-  }
-  json.close();
+  const auto rows = [](const StagePlan& stage) -> auto& { return stage.activations; };
+  write_rows_of_stages(json, "activations", plan, rows,
+                       [&](const ActivationSpec& row, const StagePlan&) {
+                         json.member("name", row.name);
+                         json.member("shape", dims_of(row.shape));
+                         json.member("dtype", name_of(row.dtype));
+                         json.member("storage", storages[static_cast<std::size_t>(row.storage)]);
+                         json.member("from", moments[static_cast<std::size_t>(row.from)]);
+                         json.member("until", moments[static_cast<std::size_t>(row.until)]);
+                         json.member("kind", kinds[static_cast<std::size_t>(row.kind)]);
+                       });
 }
 
 void write_communication(JsonText& json, const Plan& plan) {
-  json.key("communication").open_array();
-  for (int stage = 0; stage < plan.map.stages; ++stage) {
-    for (const CollectiveUse& use : plan.stages[static_cast<std::size_t>(stage)].communication) {
-      json.open_object(one_line);
-      json.member("stage", stage);
-      json.member("operation", name_of(use.operation));
-      json.member("what", name_of(use.cargo));
-      json.member("purpose", name_of(use.purpose));
-      json.member("group", name_of(use.group));
-      json.member("ranks", use.ranks);
-      json.member("count", use.count);
-      json.member("bytes", use.bytes);
-      json.close();
-    }
-  }
-  json.close();
+  const auto uses = [](const StagePlan& stage) -> auto& { return stage.communication; };
+  write_rows_of_stages(json, "communication", plan, uses,
+                       [&](const CollectiveUse& use, const StagePlan&) {
+                         json.member("operation", name_of(use.operation));
+                         json.member("what", name_of(use.cargo));
+                         json.member("purpose", name_of(use.purpose));
+                         json.member("group", name_of(use.group));
+                         json.member("ranks", use.ranks);
+                         json.member("count", use.count);
+                         json.member("bytes", use.bytes);
+                       });
 }
-
-using enum JsonText::Form;
 
 void write_costs(JsonText& json, const CutChoice& choice) {
   json.open_object(one_line);
@@ -389,18 +378,14 @@ void write_seconds(JsonText& json, const SecondsSearch& found) {
   json.member("drafted", static_cast<std::int64_t>(found.drafted));
   json.member("planned", static_cast<std::int64_t>(found.planned));
   json.member("gap", found.gap);
-  json.key("others").open_array();
-  for (const OtherDecision& one : found.others) {
-    json.open_object(one_line);
+  json.objects("others", found.others, one_line, [&](const OtherDecision& one) {
     json.member("of", one.of);
     json.member("taken", one.taken);
     json.member("otherwise", one.otherwise);
     json.member("seconds", one.seconds);
     json.member("fits", one.fits);
     json.member("at_least", one.at_least);
-    json.close();
-  }
-  json.close();
+  });
   json.close();
 }
 
@@ -430,7 +415,7 @@ void write_recompute_layers(JsonText& json, const Plan& plan) {
       const BlockForm usual = rows.forms.of(unit, false);
       const BlockForm partial = rows.forms.is_partial.empty() ? usual : rows.forms.of(unit, true);
       if (!usual.repeats() && !partial.repeats() && !usual.on_host) continue;
-      json.open_object(JsonText::Form::one_line);
+      json.open_object(one_line);
       json.member("stage", stage);
       json.member("layer", unit - 1);
       json.member("form", form_text(usual.repeated));
@@ -445,11 +430,9 @@ void write_recompute_layers(JsonText& json, const Plan& plan) {
 /// Writes "memory" and "memory_models".
 void write_memory(JsonText& json, const PrintInput& input) {
   const Plan& plan = input.plan;
-  json.key("memory").open_array();
-  for (int stage = 0; stage < plan.map.stages; ++stage) {
-    const MemoryEstimate& memory = plan.stages[static_cast<std::size_t>(stage)].memory;
-    json.open_object(JsonText::Form::one_line);
-    json.member("stage", stage);
+  json.objects("memory", plan.stages, one_line, [&](const StagePlan& stage) {
+    const MemoryEstimate& memory = stage.memory;
+    json.member("stage", &stage - plan.stages.data());
     for (const auto& [name, bytes] : memory_rows(memory)) json.member(name, bytes);
     if (!memory.on_cuda) {  // the terminal does not show these rows
       json.member("library", memory.library);
@@ -458,14 +441,12 @@ void write_memory(JsonText& json, const PrintInput& input) {
     json.member("total", memory.total());
     json.member("device", memory.device());
     json.member("host", memory.host());
-    json.close();
-  }
-  json.close();
+  });
   const std::vector<MemoryModelRows> models = memory_models(input);
   if (models.empty()) return;
   json.key("memory_models").open_object();
   for (const MemoryModelRows& model : models) {
-    json.key(model.name).open_object(JsonText::Form::one_line);
+    json.key(model.name).open_object(one_line);
     json.member("about", model.about);
     for (const ModelNumber& number : model.numbers) json.member(number.name, number.value);
     json.close();
@@ -477,11 +458,10 @@ void write_memory(JsonText& json, const PrintInput& input) {
 void write_recompute_forms(JsonText& json, const PrintInput& input) {
   write_recompute_layers(json, input.plan);
   if (input.config == nullptr) return;
-  json.key("recompute_forms").open_array();
   const int stage = shown_stage(input);
-  for (const RecomputeCost& cost :
-       compare_forms(input.plan, stage, move_config(*input.config), input.config->cluster)) {
-    json.open_object(JsonText::Form::one_line);
+  const auto costs =
+      compare_forms(input.plan, stage, move_config(*input.config), input.config->cluster);
+  json.objects("recompute_forms", costs, one_line, [&](const RecomputeCost& cost) {
     json.member("stage", stage);
     json.member("kind", cost.experts ? "experts" : "dense");
     json.member("form", cost.form);
@@ -492,12 +472,8 @@ void write_recompute_forms(JsonText& json, const PrintInput& input) {
     json.member("host_bytes", cost.on_host);
     json.member("layer_flops", cost.flops);
     write_optional(json, "layer_seconds", cost.seconds);
-    json.close();
-  }
-  json.close();
+  });
 }
-
-using enum JsonText::Form;
 
 void write_mesh(JsonText& json, const Mesh& mesh) {
   json.key("mesh").open_object(one_line);
@@ -517,10 +493,8 @@ void write_rank(JsonText& json, const Mesh& mesh, std::int64_t rank) {
 }
 
 void write_kinds(JsonText& json, const Plan& plan) {
-  json.key("kinds").open_array();
-  for (const KindCost& cost : kind_costs(plan)) {
+  json.objects("kinds", kind_costs(plan), one_line, [&](const KindCost& cost) {
     const LayerKind& kind = cost.kind;
-    json.open_object(one_line);
     json.member("name", kind.name);
     json.member("layers", std::ssize(cost.layers));
     json.member("ffn", kind.ffn);
@@ -531,9 +505,7 @@ void write_kinds(JsonText& json, const Plan& plan) {
     json.member("parameters_of_a_layer", cost.parameters);
     json.member("flops_of_a_layer", cost.flops);
     json.member("kept_bytes_of_a_layer", cost.kept);
-    json.close();
-  }
-  json.close();
+  });
   json.key("kind_of_layer").open_array(one_line);
   for (std::int64_t layer = 0; layer < plan.model.layers; ++layer) {
     json.value(plan.model.kind_number(layer));
@@ -622,13 +594,9 @@ void write_device_time(JsonText& json, const DeviceTime& time) {
 }
 
 void write_ledgers(JsonText& json, const std::vector<Ledger>& ledgers) {
-  json.key("ledger").open_array();
-  for (const Ledger& ledger : ledgers) {
-    json.open_object();
+  json.objects("ledger", ledgers, lines, [&](const Ledger& ledger) {
     for (const LedgerEntry& entry : ledger_entries) json.member(entry.key, ledger.*entry.seconds);
-    json.close();
-  }
-  json.close();
+  });
 }
 
 /// Writes the time estimate, or null if the configuration has no rates for it.
@@ -654,32 +622,24 @@ void write_time(JsonText& json, const PrintInput& input) {
 
 /// Writes the rows of a batch ramp; an empty list without a ramp.
 void write_ramp(JsonText& json, const Plan& plan) {
-  json.key("ramp").open_array();
   const std::vector<RampRow> rows = plan.ramp.size() > 1 ? ramp_rows(plan) : std::vector<RampRow>{};
-  for (const RampRow& row : rows) {
-    json.open_object(one_line);
+  json.objects("ramp", rows, one_line, [&](const RampRow& row) {
     json.member("first_step", row.first_step);
     json.member("steps", row.steps);
     json.member("batch_size", row.batch);
     json.member("microbatches", row.microbatches);
     json.member("tokens_per_step", row.tokens);
     write_optional(json, "step_seconds", row.step_seconds);
-    json.close();
-  }
-  json.close();
+  });
 }
 
 /// Writes objects {step, learning_rate, weight_decay}, one per line.
-void write_rates(JsonText& json, const std::vector<RatePoint>& points) {
-  json.open_array();
-  for (const RatePoint& point : points) {
-    json.open_object(one_line);
+void write_rates(JsonText& json, std::string_view key, const std::vector<RatePoint>& points) {
+  json.objects(key, points, one_line, [&](const RatePoint& point) {
     json.member("step", point.step);
     json.member("learning_rate", point.learning_rate);
     json.member("weight_decay", point.weight_decay);
-    json.close();
-  }
-  json.close();
+  });
 }
 
 }  // namespace
@@ -724,12 +684,8 @@ std::string print_json(const PrintInput& input) {
   write_time(json, input);
   json.key("steps").json(plan.steps > 0 ? std::to_string(plan.steps) : "null");
   write_ramp(json, plan);
-  json.key("rates");
-  write_rates(json, plan.rates);
-  if (!input.lr_at.empty()) {
-    json.key("lr");
-    write_rates(json, rates_asked(input));
-  }
+  write_rates(json, "rates", plan.rates);
+  if (!input.lr_at.empty()) write_rates(json, "lr", rates_asked(input));
   if (input.diagnostics != nullptr) json.json_member("diagnostics", json_rows(*input.diagnostics));
   json.close();
   return json.take();
