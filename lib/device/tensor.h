@@ -56,6 +56,14 @@ struct Tensor {
   }
 };
 
+/// Indices [begin, end): of rows of a tensor, steps of a sum, or blocks.
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  /// These rows of x; empty if x is.
+  Tensor of(const Tensor& x) const { return x.empty() ? x : x.slice(begin, end); }
+  std::int64_t count() const { return end - begin; }
+};
+
 /// A view of `count` host elements as a tensor of shape [count].
 template <class T>
 Tensor host_tensor(T* data, std::int64_t count) {

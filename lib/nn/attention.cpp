@@ -60,7 +60,7 @@ void Attention::forward(const Pass& pass, const Saved& saved) const {
 
 void Attention::project(const Pass& pass, const Saved& saved, bool gathers) const {
   const std::int64_t head_dim = saved.shape.head_dim;
-  gathered_products(pass, enter, saved, gathers, [&](RowRange rows) {  // [S, H] -> [T, H]
+  gathered_products(pass, enter, saved, gathers, [&](Range rows) {  // [S, H] -> [T, H]
     forward_together(pass, rows.of(saved.all_x),
                      {{v, rows.of(saved.v)},
                       {k, rows.of(saved.k_raw)},
@@ -187,9 +187,8 @@ Tensor Attention::output_input(const Pass& pass, const Saved& saved) const {
 void Attention::finish(const Pass& pass, const Saved& saved) const {
   const Tensor input = output_input(pass, saved);
   // saved.partial [T, H] is summed over the ranks into saved.y [S, H].
-  leave.forward_after(pass, saved.partial, saved.y, [&](RowRange rows, const Tensor& to) {
-    out.forward(pass, rows.of(input), to);
-  });
+  leave.forward_after(pass, saved.partial, saved.y,
+                      [&](Range rows, const Tensor& to) { out.forward(pass, rows.of(input), to); });
 }
 
 void Attention::backward_attend(const Pass& pass, const Saved& saved, const Gradients& g) const {
@@ -216,7 +215,7 @@ void Attention::backward_attend(const Pass& pass, const Saved& saved, const Grad
 
 void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
   out.backward_part_bias(pass, g.dy, g.all_dy);
-  leave.backward_then(pass, g.dy, g.all_dy, [&](RowRange rows) {
+  leave.backward_then(pass, g.dy, g.all_dy, [&](Range rows) {
     out.backward_input(pass, rows.of(g.all_dy), rows.of(g.d_context));
   });
   if (!gate.weight.empty()) {
@@ -233,7 +232,7 @@ void Attention::backward_input(const Pass& pass, const Saved& saved, const Gradi
   if (norm_after_rope) norm_backward(pass, saved, g);
   rope_both(pass, g.dq, g.dk, head_dim, true);
   if (!norm_after_rope) norm_backward(pass, saved, g);
-  const auto input = [&](RowRange rows, const Tensor& to) {
+  const auto input = [&](Range rows, const Tensor& to) {
     q.backward_input(pass, rows.of(g.dq), to);
     k.backward_input(pass, rows.of(g.dk), to, true);
     v.backward_input(pass, rows.of(g.dv), to, true);

@@ -70,9 +70,7 @@ Reshard ExpertExchange::parts() const {
 }
 
 Tensor ExpertExchange::share_of(const Tensor& x) const {
-  if (groups_.slices == nullptr) return x;
-  const std::int64_t rows = x.shape[0] / groups_.slices->size();
-  return x.slice(groups_.slices->rank() * rows, (groups_.slices->rank() + 1) * rows);
+  return groups_.slices == nullptr ? x : local_rows(*groups_.slices, x);
 }
 
 Tensor ExpertExchange::slots_of(const Tensor& share) const {
@@ -80,7 +78,7 @@ Tensor ExpertExchange::slots_of(const Tensor& share) const {
   return slots.view({share.shape[0], slots.numel() / share.shape[0]});
 }
 
-RowRange ExpertExchange::sent() const {
+Range ExpertExchange::sent() const {
   const std::int64_t tokens = routed_.logits.shape[0];
   if (groups_.slices == nullptr) return {0, tokens};
   const std::int64_t count = tokens / groups_.slices->size();
@@ -106,7 +104,7 @@ void ExpertExchange::find_places() const {
   for (std::int64_t chunk = 0; chunk < counts_.chunks; ++chunk) {
     const std::int64_t room = counts_.room(chunk);
     for (std::int64_t from = 0; from < counts_.senders(); ++from) {
-      for_each({chunk, chunk + 1}, [&](std::int64_t held, const RowRange& rows) {
+      for_each({chunk, chunk + 1}, [&](std::int64_t held, const Range& rows) {
         const std::int64_t expert = counts_.rank * counts_.held() + held;
         std::int64_t begin = rows.begin;
         for (std::int64_t s = 0; s < from; ++s) begin += counts_.in(s, expert, chunk);

@@ -104,9 +104,9 @@ class ExpertExchange {
                  bool backward);
 
   /// All chunks, as a range of chunk numbers.
-  RowRange all() const { return {0, counts_.chunks}; }
+  Range all() const { return {0, counts_.chunks}; }
   /// The range of this rank's tokens whose rows it sends.
-  RowRange sent() const;
+  Range sent() const;
   /// This rank's row of routed.sent_counts. share_counts() gathers the rows of the other ranks and
   /// waits until routed.counts has every row, because all later sizes depend on these counts.
   Tensor local_counts() const {
@@ -116,20 +116,20 @@ class ExpertExchange {
   /// Calls body(expert, rows) for each of the experts held here that has rows in these chunks, in
   /// order.
   template <class Body>
-  void for_each(const RowRange& chunks, const Body& body) const {
+  void for_each(const Range& chunks, const Body& body) const {
     std::int64_t first = 0;  // the expert's first row
     for (std::int64_t expert = 0; expert < counts_.held(); ++expert) {
       const std::int64_t begin = first + counts_.come_before(expert, chunks.begin);
       const std::int64_t end = first + counts_.come_before(expert, chunks.end);
-      if (begin < end) body(expert, RowRange{begin, end});
+      if (begin < end) body(expert, Range{begin, end});
       first += counts_.come_before(expert, counts_.chunks);
     }
   }
-  /// Calls body(RowRange) for the rows of for_each(), with adjacent rows joined into one range.
+  /// Calls body(Range) for the rows of for_each(), with adjacent rows joined into one range.
   template <class Body>
-  void for_ranges(const RowRange& chunks, const Body& body) const {
-    RowRange range;
-    for_each(chunks, [&](std::int64_t, const RowRange& rows) {
+  void for_ranges(const Range& chunks, const Body& body) const {
+    Range range;
+    for_each(chunks, [&](std::int64_t, const Range& rows) {
       if (range.end != rows.begin) {
         if (range.count() > 0) body(range);
         range.begin = rows.begin;
@@ -153,7 +153,7 @@ class ExpertExchange {
     for (std::int64_t chunk = 0; runs(leg, ExchangePhase::work) && chunk < counts_.chunks;
          ++chunk) {
       take(there, chunk);
-      work(RowRange{chunk, chunk + 1});
+      work(Range{chunk, chunk + 1});
       give(back, chunk);
     }
     if (runs(leg, ExchangePhase::home)) finish(back);

@@ -110,7 +110,7 @@ namespace {
 /// x as a matrix with one column.
 Tensor column(const Tensor& x) { return x.view({x.numel(), 1}); }
 
-FeedForwardRows<Tensor> part_of(const FeedForwardRows<Tensor>& all, const RowRange& range) {
+FeedForwardRows<Tensor> part_of(const FeedForwardRows<Tensor>& all, const Range& range) {
   return {.up = range.of(all.up), .gate = range.of(all.gate), .act = range.of(all.act)};
 }
 
@@ -145,9 +145,7 @@ std::int64_t Experts::first_row(const Saved& saved) const {
 
 /// The rows of `all` (one row per token) for this rank's part of the residual stream.
 Tensor Experts::local_rows(const Saved& saved, const Tensor& all) const {
-  const std::int64_t rows = saved.x.rows();
-  if (all.rows() == rows) return all;
-  return all.slice(enter.group->rank() * rows, (enter.group->rank() + 1) * rows);
+  return all.rows() == saved.x.rows() ? all : trainctl::local_rows(*enter.group, all);
 }
 
 Tensor Experts::wide_input(const Pass& pass, const Saved& saved) const {
@@ -191,7 +189,7 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
     groups.routers->all_gather(routed.logits, routed.all_logits, *pass.ops->stream);
   }
   const ExpertExchange parts = exchange(pass, saved);
-  const RowRange sent = parts.sent();
+  const Range sent = parts.sent();
   const Tensor local_counts = parts.local_counts();
   RouterCapacity capacity = rule.capacity;
   capacity.group = group_of(saved, capacity.group);
@@ -214,8 +212,8 @@ void Experts::route(const Pass& pass, const Saved& saved) const {
   parts.share_counts();
 }
 
-void Experts::first_products(const Pass& pass, const Saved& saved, const RowRange& chunks) const {
-  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
+void Experts::first_products(const Pass& pass, const Saved& saved, const Range& chunks) const {
+  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const Range& rows) {
     forward_together(
         pass, rows.of(saved.routed.rows),
         {{layer_of(up, expert), rows.of(saved.up)}, {layer_of(gate, expert), rows.of(saved.gate)}});
@@ -233,11 +231,11 @@ void Experts::widen(const Pass& pass, const Saved& saved, bool gathers, Exchange
           [&] {
             if (!shared.empty()) shared.widen(pass, saved);
           },
-          [&](const RowRange& chunks) { first_products(pass, saved, chunks); });
+          [&](const Range& chunks) { first_products(pass, saved, chunks); });
 }
 
-void Experts::activate(const Pass& pass, const Saved& saved, const RowRange& chunks) const {
-  exchange(pass, saved).for_ranges(chunks, [&](const RowRange& range) {
+void Experts::activate(const Pass& pass, const Saved& saved, const Range& chunks) const {
+  exchange(pass, saved).for_ranges(chunks, [&](const Range& range) {
     trainctl::activate(pass, activation, gate_form, part_of(saved, range));
   });
 }
@@ -248,9 +246,9 @@ void Experts::activate(const Pass& pass, const Saved& saved) const {
 }
 
 /// Writes routed.scaled: act times the weight of each row's choice.
-void Experts::scale_act(const Pass& pass, const Saved& saved, const RowRange& chunks) const {
+void Experts::scale_act(const Pass& pass, const Saved& saved, const Range& chunks) const {
   const RoutedRows& routed = saved.routed;
-  exchange(pass, saved).for_ranges(chunks, [&](const RowRange& range) {
+  exchange(pass, saved).for_ranges(chunks, [&](const Range& range) {
     scale_rows(*pass.ops, {.x = range.of(saved.act),
                            .weight = range.of(routed.row_weight),
                            .y = range.of(routed.scaled)});
@@ -258,10 +256,10 @@ void Experts::scale_act(const Pass& pass, const Saved& saved, const RowRange& ch
 }
 
 /// Writes routed.out, the experts' outputs, from act.
-void Experts::project(const Pass& pass, const Saved& saved, const RowRange& chunks) const {
+void Experts::project(const Pass& pass, const Saved& saved, const Range& chunks) const {
   const RoutedRows& routed = saved.routed;
   scale_act(pass, saved, chunks);
-  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
+  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const Range& rows) {
     const Linear last = layer_of(down, expert);
     const Tensor out = rows.of(routed.out);
     last.forward(pass, rows.of(routed.scaled), out);
@@ -299,7 +297,7 @@ void Experts::forward(const Pass& pass, const Saved& saved, ExchangePhase leg) c
             shared.widen(pass, saved);
             shared.activate(pass, saved);
           },
-          [&](const RowRange& chunks) {
+          [&](const Range& chunks) {
             first_products(pass, saved, chunks);
             activate(pass, saved, chunks);
             project(pass, saved, chunks);
@@ -314,14 +312,14 @@ void Experts::forward(const Pass& pass, const Saved& saved, ExchangePhase leg) c
 
 /// Computes the gradients of `up`, `gate` and the choices' weights from g.d_rows.
 void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g,
-                                  const RowRange& chunks) const {
+                                  const Range& chunks) const {
   const RoutedRows& routed = saved.routed;
   const Tensor& d_act = gated() ? g.dgate : g.dup;  // gradient of `scaled`, then of `act`
   const ExpertExchange parts = exchange(pass, saved);
-  parts.for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
+  parts.for_each(chunks, [&](std::int64_t expert, const Range& rows) {
     layer_of(down, expert).backward_input(pass, rows.of(g.d_rows), rows.of(d_act));
   });
-  parts.for_ranges(chunks, [&](const RowRange& range) {
+  parts.for_ranges(chunks, [&](const Range& range) {
     const Tensor d_part = range.of(d_act);
     scale_rows_backward(*pass.ops, {.x = range.of(saved.act),
                                     .weight = range.of(routed.row_weight),
@@ -336,8 +334,8 @@ void Experts::backward_activation(const Pass& pass, const Saved& saved, const Gr
 
 /// Adds the gradients of the biases, and the share of the bias of `down` in d_row_weight.
 void Experts::add_biases(const Pass& pass, const Saved& saved, const Gradients& g,
-                         const RowRange& chunks) const {
-  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
+                         const Range& chunks) const {
+  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const Range& rows) {
     if (gated()) layer_of(gate, expert).backward_bias(pass, rows.of(g.dgate));
     layer_of(up, expert).backward_bias(pass, rows.of(g.dup));
     const Weight of_down = layer_of(down, expert).bias;
@@ -352,8 +350,8 @@ void Experts::add_biases(const Pass& pass, const Saved& saved, const Gradients& 
 
 /// Writes the gradient of `rows` to routed.out.
 void Experts::backward_rows(const Pass& pass, const Saved& saved, const Gradients& g,
-                            const RowRange& chunks) const {
-  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const RowRange& rows) {
+                            const Range& chunks) const {
+  exchange(pass, saved).for_each(chunks, [&](std::int64_t expert, const Range& rows) {
     const Tensor dx = rows.of(saved.routed.out);
     layer_of(up, expert).backward_input(pass, rows.of(g.dup), dx);
     if (!gated()) return;
@@ -415,7 +413,7 @@ void Experts::backward_input(const Pass& pass, const Saved& saved, const Gradien
   exchange_backward(pass, saved)
       .run(
           leg, there, back, [] {},
-          [&](const RowRange& chunks) {
+          [&](const Range& chunks) {
             backward_activation(pass, saved, g, chunks);
             backward_rows(pass, saved, g, chunks);
           });
@@ -435,7 +433,7 @@ void Experts::backward_weight(const Pass& pass, const Saved& saved, const Gradie
   const RoutedRows& routed = saved.routed;
   const ExpertExchange parts = exchange(pass, saved);
   scale_act(pass, saved, parts.all());
-  parts.for_each(parts.all(), [&](std::int64_t expert, const RowRange& rows) {
+  parts.for_each(parts.all(), [&](std::int64_t expert, const Range& rows) {
     const auto own = [&](const Linear& all) { return Linear{layer_of(all, expert).weight, {}}; };
     own(down).backward_weight(pass, rows.of(g.d_rows), rows.of(routed.scaled));
     backward_parameters_together(pass, rows.of(routed.rows),

@@ -109,16 +109,16 @@ struct Experts {
 
   void add_statistics(const Pass& pass, const Saved& saved) const;
   bool gated() const { return !gate.weight.empty(); }
-  void first_products(const Pass& pass, const Saved& saved, const RowRange& chunks) const;
-  void activate(const Pass& pass, const Saved& saved, const RowRange& chunks) const;
-  void scale_act(const Pass& pass, const Saved& saved, const RowRange& chunks) const;
-  void project(const Pass& pass, const Saved& saved, const RowRange& chunks) const;
+  void first_products(const Pass& pass, const Saved& saved, const Range& chunks) const;
+  void activate(const Pass& pass, const Saved& saved, const Range& chunks) const;
+  void scale_act(const Pass& pass, const Saved& saved, const Range& chunks) const;
+  void project(const Pass& pass, const Saved& saved, const Range& chunks) const;
   void backward_activation(const Pass& pass, const Saved& saved, const Gradients& g,
-                           const RowRange& chunks) const;
+                           const Range& chunks) const;
   void add_biases(const Pass& pass, const Saved& saved, const Gradients& g,
-                  const RowRange& chunks) const;
+                  const Range& chunks) const;
   void backward_rows(const Pass& pass, const Saved& saved, const Gradients& g,
-                     const RowRange& chunks) const;
+                     const Range& chunks) const;
   void backward_router(const Pass& pass, const Saved& saved, const Gradients& g) const;
   void add_router_input(const Pass& pass, const Saved& saved, const Gradients& g) const;
 };

@@ -80,13 +80,13 @@ Linear make_row_linear(const WeightSource& weights, const std::string& name, boo
 // are those of a layer with T tokens, S of which are in this rank's part of the residual stream. x
 // and dx are [S, hidden]; all_x (kept with keeps_x) and partial_dx (temporary) are [T, hidden].
 
-/// Calls work(RowRange), which makes the products of these rows of all_x. all_x is gathered first
+/// Calls work(Range), which makes the products of these rows of all_x. all_x is gathered first
 /// if `gathers`; otherwise it is already there.
 template <class Saved, class Work>
 void gathered_products(const Pass& pass, const Reshard& enter, const Saved& saved, bool gathers,
                        const Work& work) {
   if (gathers) return enter.forward_then(pass, saved.x, saved.all_x, work);
-  work(RowRange{0, saved.all_x.rows()});
+  work(Range{0, saved.all_x.rows()});
 }
 
 /// Starts to gather all_x, unless it was kept.
@@ -95,14 +95,14 @@ Event gather_again(const Pass& pass, const Reshard& enter, const Saved& saved) {
   return saved.keeps_x ? Event{} : enter.start_forward(pass, saved.x, saved.all_x);
 }
 
-/// input(RowRange, to) writes the gradient of these rows of all_x to `to`; weights() adds the
+/// input(Range, to) writes the gradient of these rows of all_x to `to`; weights() adds the
 /// weight gradients, reading all_x.
 template <class Saved, class Gradients, class Input, class Weights>
 void gathered_backward_input(const Pass& pass, const Reshard& enter, const Saved& saved,
                              const Gradients& g, const Input& input, const Weights& weights) {
   if (!enter.way.weights_in_back) return enter.backward_after(pass, g.partial_dx, g.dx, input);
   const Event gathered = gather_again(pass, enter, saved);
-  input(RowRange{0, g.partial_dx.rows()}, g.partial_dx);
+  input(Range{0, g.partial_dx.rows()}, g.partial_dx);
   Reshard::await(pass, gathered);
   const Event scattered = enter.start_backward(pass, g.partial_dx, g.dx);
   weights();

@@ -33,7 +33,7 @@ void activate_backward(const Pass& pass, Activation kind, const GateForm& form,
 }
 
 void Mlp::widen(const Pass& pass, const Saved& saved, bool gathers) const {
-  gathered_products(pass, enter, saved, gathers, [&](RowRange rows) {
+  gathered_products(pass, enter, saved, gathers, [&](Range rows) {
     if (!gated()) return up.forward(pass, rows.of(saved.all_x), rows.of(saved.up));
     forward_together(pass, rows.of(saved.all_x),
                      {{up, rows.of(saved.up)}, {gate, rows.of(saved.gate)}});
@@ -46,7 +46,7 @@ void Mlp::activate(const Pass& pass, const Saved& saved) const {
 
 void Mlp::forward(const Pass& pass, const Saved& saved) const {
   if (fused()) {
-    enter.forward_then(pass, saved.x, saved.all_x, [&](RowRange rows) {
+    enter.forward_then(pass, saved.x, saved.all_x, [&](Range rows) {
       up.forward_gelu(pass, rows.of(saved.all_x), rows.of(saved.up), rows.of(saved.act));
     });
   } else {
@@ -54,7 +54,7 @@ void Mlp::forward(const Pass& pass, const Saved& saved) const {
     activate(pass, saved);
   }
   // act [T, F] -> partial [T, H], which the ranks sum -> y [S, H].
-  leave.forward_after(pass, saved.partial, saved.y, [&](RowRange rows, const Tensor& to) {
+  leave.forward_after(pass, saved.partial, saved.y, [&](Range rows, const Tensor& to) {
     down.forward(pass, rows.of(saved.act), to);
   });
 }
@@ -68,7 +68,7 @@ void Mlp::add_first_weights(const Pass& pass, const Saved& saved, const Gradient
 void Mlp::backward_activation(const Pass& pass, const Saved& saved, const Gradients& g) const {
   const Tensor& d_act = gated() ? g.dgate : g.dup;
   down.backward_part_bias(pass, g.dy, g.all_dy);
-  leave.backward_then(pass, g.dy, g.all_dy, [&](RowRange rows) {
+  leave.backward_then(pass, g.dy, g.all_dy, [&](Range rows) {
     if (fused()) {
       return down.backward_input_gelu(pass, rows.of(g.all_dy), rows.of(saved.up), rows.of(g.dup));
     }
@@ -80,7 +80,7 @@ void Mlp::backward_activation(const Pass& pass, const Saved& saved, const Gradie
 
 void Mlp::backward_input(const Pass& pass, const Saved& saved, const Gradients& g) const {
   backward_activation(pass, saved, g);
-  const auto input = [&](RowRange rows, const Tensor& to) {
+  const auto input = [&](Range rows, const Tensor& to) {
     if (gated()) gate.backward_input(pass, rows.of(g.dgate), to);
     up.backward_input(pass, rows.of(g.dup), to, gated());
   };

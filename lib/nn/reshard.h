@@ -13,21 +13,15 @@
 
 namespace trainctl {
 
-// Chunks of the rows of a tensor of all tokens, so that a product and a collective can overlap:
-// each rank's rows are cut into `count` chunks, and chunk c of a collective is chunk c of every
-// rank.
-
-struct RowRange {
-  std::int64_t begin = 0, end = 0;
-  Tensor of(const Tensor& x) const { return x.empty() ? x : x.slice(begin, end); }
-  std::int64_t count() const { return end - begin; }
-};
-
 /// This rank's rows of x, where the ranks of `group` divide the rows equally.
 inline Tensor local_rows(const Group& group, const Tensor& x) {
   const std::int64_t rows = x.rows() / group.size();
   return x.slice(group.rank() * rows, (group.rank() + 1) * rows);
 }
+
+// Chunks of the rows of a tensor of all tokens, so that a product and a collective can overlap:
+// each rank's rows are cut into `count` chunks, and chunk c of a collective is chunk c of every
+// rank.
 
 struct RowChunks {
   std::int64_t ranks = 1;
@@ -35,22 +29,22 @@ struct RowChunks {
 
   std::int64_t count() const { return row_chunks(rows); }
   /// The rows of a chunk, relative to the first row of its rank.
-  RowRange own(std::int64_t chunk) const {
+  Range own(std::int64_t chunk) const {
     return {rows * chunk / count(), rows * (chunk + 1) / count()};
   }
   /// The rows of a rank in a tensor of all tokens; in(): the rows of one chunk of a rank.
-  RowRange of_rank(std::int64_t rank) const { return {rank * rows, (rank + 1) * rows}; }
-  RowRange in(std::int64_t chunk, std::int64_t rank) const {
-    const RowRange part = own(chunk);
+  Range of_rank(std::int64_t rank) const { return {rank * rows, (rank + 1) * rows}; }
+  Range in(std::int64_t chunk, std::int64_t rank) const {
+    const Range part = own(chunk);
     return {rank * rows + part.begin, rank * rows + part.end};
   }
   /// The rows of a chunk of all ranks, in a tensor that is ordered by chunk, then by rank.
-  RowRange packed(std::int64_t chunk) const {
-    const RowRange part = own(chunk);
+  Range packed(std::int64_t chunk) const {
+    const Range part = own(chunk);
     return {ranks * part.begin, ranks * part.end};
   }
   /// The rows of a rank relative to the first row of packed(chunk).
-  RowRange within(std::int64_t chunk, std::int64_t rank) const {
+  Range within(std::int64_t chunk, std::int64_t rank) const {
     const std::int64_t count = own(chunk).count();
     return {rank * count, (rank + 1) * count};
   }
@@ -82,32 +76,32 @@ struct Reshard {
   /// dy is the gradient of y, dx the gradient of x.
   void backward(const Pass& pass, const Tensor& dy, const Tensor& dx) const;
 
-  /// Like forward; also calls work(RowRange) for all rows of y, as soon as they have arrived.
+  /// Like forward; also calls work(Range) for all rows of y, as soon as they have arrived.
   template <class Work>
   void forward_then(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
     if (way.forward_chunks) return gather_beside(pass, x, y, work);
     forward(pass, x, y);
-    work(RowRange{0, y.rows()});
+    work(Range{0, y.rows()});
   }
   template <class Work>
   void backward_then(const Pass& pass, const Tensor& dy, const Tensor& dx, const Work& work) const {
     if (way.backward_chunks) return gather_beside(pass, dy, dx, work);
     backward(pass, dy, dx);
-    work(RowRange{0, dx.rows()});
+    work(Range{0, dx.rows()});
   }
-  /// Like forward and backward, after or overlapping work(RowRange, to), which writes these rows of
+  /// Like forward and backward, after or overlapping work(Range, to), which writes these rows of
   /// x to `to`, a part of x's memory. Afterwards the contents of x are undefined.
   template <class Work>
   void forward_after(const Pass& pass, const Tensor& x, const Tensor& y, const Work& work) const {
     if (way.forward_chunks) return scatter_beside(pass, x, y, work);
-    work(RowRange{0, x.rows()}, x);
+    work(Range{0, x.rows()}, x);
     forward(pass, x, y);
   }
   template <class Work>
   void backward_after(const Pass& pass, const Tensor& dy, const Tensor& dx,
                       const Work& work) const {
     if (way.backward_chunks) return scatter_beside(pass, dy, dx, work);
-    work(RowRange{0, dy.rows()}, dy);
+    work(Range{0, dy.rows()}, dy);
     backward(pass, dy, dx);
   }
 

@@ -75,7 +75,7 @@ class BackwardItem {
 
   /// Computes dk and dv of the key blocks [keys.begin, keys.end). If these are all keys, also
   /// computes dq of all queries.
-  void run_keys(std::int64_t sequence, std::int64_t kv_head, StepRange keys) {
+  void run_keys(std::int64_t sequence, std::int64_t kv_head, Range keys) {
     const AttentionShape& shape = args_.shape;
     const TokenRuns all_keys = shape.keys();
     const std::int64_t room = (keys.end - keys.begin) * block_keys * size_.padded;
@@ -100,14 +100,13 @@ class BackwardItem {
   }
 
   /// Computes dq for the queries of at most blocks_at_once blocks.
-  void run_queries(std::int64_t sequence, std::int64_t kv_head, StepRange blocks) {
+  void run_queries(std::int64_t sequence, std::int64_t kv_head, Range blocks) {
     pass(sequence, kv_head, blocks, {0, key_blocks_of(args_.shape.keys())}, {true, false});
   }
 
  private:
   /// Combines query blocks with the key blocks [keys.begin, keys.end).
-  void pass(std::int64_t sequence, std::int64_t kv_head, StepRange blocks, StepRange keys,
-            Wanted wanted) {
+  void pass(std::int64_t sequence, std::int64_t kv_head, Range blocks, Range keys, Wanted wanted) {
     const BlockList list(args_.shape);
     const TokenRuns all_keys = args_.shape.keys();
     const std::int64_t count = blocks.end - blocks.begin;
@@ -175,7 +174,7 @@ class BackwardItem {
     const std::int64_t rows = block.place.template rows<Dot>();
     const std::int64_t columns = row_columns(part.columns);  // as read by differentiate_row
     const auto first_row = [&](std::int64_t column) { return part.first_row(column); };
-    const auto all_units = [&](std::int64_t) { return StepRange{0, size_.units}; };
+    const auto all_units = [&](std::int64_t) { return Range{0, size_.units}; };
     Dot::template product<Start::zero>(
         rows, columns,
         {block.q, size_.row_units(), 1, k_columns_, block_keys, weights_, block_keys}, first_row,
@@ -192,14 +191,14 @@ class BackwardItem {
           {d_score_rows_, block_keys / Dot::depth, 1, k_, size_.padded, block.dq, size_.padded},
           row_zero, [&](std::int64_t row) {
             const std::int64_t last = part.last(row + Dot::row_step - 1);
-            return StepRange{0, (last + Dot::depth - 1) / Dot::depth};
+            return Range{0, (last + Dot::depth - 1) / Dot::depth};
           });
     }
     if (!wanted.keys) return;
     const std::int64_t at = slot_ * size_.padded;
     const auto seeing_rows = [&](std::int64_t column) {
-      return StepRange{part.first_row(column) / Dot::depth,
-                       (block.place.count + Dot::depth - 1) / Dot::depth};
+      return Range{part.first_row(column) / Dot::depth,
+                   (block.place.count + Dot::depth - 1) / Dot::depth};
     };
     Dot::template product<Start::keep>(
         part.columns, size_.padded,
@@ -294,7 +293,7 @@ void backward(const OpContext& context, const AttentionArgs& args) {
   run_items(context, pairs * chunks, products_of(shape), [&](std::int64_t item, Arena arena) {
     [[maybe_unused]] const typename Dot::Registers registers{};
     const std::int64_t chunk = item / pairs;
-    const StepRange keys{key_blocks * chunk / chunks, key_blocks * (chunk + 1) / chunks};
+    const Range keys{key_blocks * chunk / chunks, key_blocks * (chunk + 1) / chunks};
     const std::int64_t pair = item % pairs;
     Item(args, arena, keys.end - keys.begin)
         .run_keys(pair / shape.kv_heads, pair % shape.kv_heads, keys);

@@ -105,7 +105,7 @@ class ForwardItem {
         rows, part.columns, {block.q, size_.row_units(), 1, k_, block_keys, scores_, block_keys},
         [&](std::int64_t column) { return part.first_row(column); },
         [&](std::int64_t) {
-          return StepRange{0, size_.units};
+          return Range{0, size_.units};
         });
     if (!args_.largest.empty()) find_largest(block, part);
     for (std::int64_t row = 0; row < rows; ++row) weigh_row(block, part, row);
@@ -115,7 +115,7 @@ class ForwardItem {
         [](std::int64_t) { return std::int64_t{0}; },
         [&](std::int64_t row) {
           const std::int64_t last = part.last(row + Dot::row_step - 1);
-          return StepRange{0, (last + Dot::depth - 1) / Dot::depth};
+          return Range{0, (last + Dot::depth - 1) / Dot::depth};
         });
   }
 

@@ -87,7 +87,7 @@ struct TileDot : PairDot {
       strip.a += row * panels.a_row;
       strip.c += row * panels.c_row;
       const auto [begin, end] = steps_of(row);
-      StepRange steps{begin / lanes * lanes, (end + lanes - 1) / lanes * lanes};
+      Range steps{begin / lanes * lanes, (end + lanes - 1) / lanes * lanes};
       if (start == Start::scaled) scale(strip, panels.scale + row, columns);
       alignas(64) Unit rows_of_a[row_step * max_transposed];
       if (panels.a_step != 1) gather_rows(strip, steps, rows_of_a);
@@ -113,7 +113,7 @@ struct TileDot : PairDot {
   }
 
   /// Transposes the rows of a from a panel with contiguous steps; `strip` then refers to these.
-  static void gather_rows(Panels<Unit>& strip, StepRange& steps, Unit* to) {
+  static void gather_rows(Panels<Unit>& strip, Range& steps, Unit* to) {
     const std::int64_t width = steps.end - steps.begin;
     for (std::int64_t row = 0; row < row_step; row += lanes) {
       for (std::int64_t step = 0; step < width; step += lanes) {
@@ -138,7 +138,7 @@ struct TileDot : PairDot {
     steps = {0, width};
   }
 
-  static void multiply(const Panels<Unit>& tile, StepRange steps, bool starts) {
+  static void multiply(const Panels<Unit>& tile, Range steps, bool starts) {
     const TileSums sums{tile.c, tile.c_row};
     sums.load(starts);
     for (std::int64_t step = steps.begin; step < steps.end; step += lanes) {

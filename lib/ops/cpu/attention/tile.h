@@ -8,6 +8,8 @@
 #include <utility>
 #include <variant>
 
+#include "device/tensor.h"
+
 namespace trainctl {
 
 // A tile fills most vector registers: 24 of 32, or 12 of 16.
@@ -38,12 +40,8 @@ struct Panels {
 /// The use of C's former contents: none; added to; or scaled by row and then added to.
 enum class Start { zero, keep, scaled };
 
-struct StepRange {
-  std::int64_t begin, end;
-};
-
 template <class Dot, Start start, int vectors>
-inline void tile_product(const Panels<typename Dot::Unit>& panels, StepRange steps) {
+inline void tile_product(const Panels<typename Dot::Unit>& panels, Range steps) {
   Vector sum[tile_rows][vectors];
 #pragma GCC unroll 8
   for (int row = 0; row < tile_rows; ++row) {

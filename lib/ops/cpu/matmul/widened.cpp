@@ -10,18 +10,12 @@ namespace trainctl {
 
 namespace {
 
-/// Elements [begin, end) along a dim.
-struct Span {
-  std::int64_t begin, end;
-  std::int64_t size() const { return end - begin; }
-};
-
 /// Converts a block of a matrix (in its layout in memory) to fp32 at `to`.
 template <class T>
-Tensor widen(const Tensor& matrix, Span rows, Span columns, float* to) {
+Tensor widen(const Tensor& matrix, Range rows, Range columns, float* to) {
   const T* from = matrix.as<T>() + rows.begin * matrix.columns() + columns.begin;
-  const std::int64_t width = columns.size();
-  parallel_for(rows.size(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
+  const std::int64_t width = columns.count();
+  parallel_for(rows.count(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
       const T* source = from + row * matrix.columns();
       float* target = to + row * width;
@@ -29,15 +23,15 @@ Tensor widen(const Tensor& matrix, Span rows, Span columns, float* to) {
       for (std::int64_t i = 0; i < width; ++i) target[i] = to_float(source[i]);
     }
   });
-  return Tensor{to, Shape{rows.size(), width}, DType::f32, DeviceKind::cpu};
+  return Tensor{to, Shape{rows.count(), width}, DType::f32, DeviceKind::cpu};
 }
 
 /// c = sums + bias, or c += sums.
 template <class Out>
-void store(const Matmul& args, Span rows, Span columns, const float* sums) {
-  const std::int64_t width = columns.size();
+void store(const Matmul& args, Range rows, Range columns, const float* sums) {
+  const std::int64_t width = columns.count();
   const float* bias = args.bias.empty() ? nullptr : args.bias.as<float>() + columns.begin;
-  parallel_for(rows.size(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
+  parallel_for(rows.count(), row_grain(width), [&](std::int64_t first, std::int64_t last) {
     for (std::int64_t row = first; row < last; ++row) {
       Out* c = args.c.as<Out>() + (rows.begin + row) * args.c.columns() + columns.begin;
       const float* sum = sums + row * width;
@@ -85,10 +79,10 @@ class Blocks {
   }
 
  private:
-  void multiply(Span rows, Span columns) const {
-    const Tensor sums{sums_, Shape{rows.size(), columns.size()}, DType::f32, DeviceKind::cpu};
+  void multiply(Range rows, Range columns) const {
+    const Tensor sums{sums_, Shape{rows.count(), columns.count()}, DType::f32, DeviceKind::cpu};
     for (std::int64_t begin = 0; begin < s_.k; begin += cut_.depth) {
-      const Span depth{begin, std::min(begin + cut_.depth, s_.k)};
+      const Range depth{begin, std::min(begin + cut_.depth, s_.k)};
       const bool ta = s_.transpose_a;
       const bool tb = s_.transpose_b;
       matmul_library(inner_,
