@@ -124,7 +124,7 @@ void compare(ArrangementSearch& search, const RunArrangement& layout, double sha
   }
   CHECK(bound.seconds(layout) <= whole.seconds * (1 + 1e-9));
   CHECK(bound.state_bytes(layout) <= whole.bytes);
-  const ArrangementBound::Closer closer = bound.closer(layout, everything);
+  const LeastNeeds closer = bound.closer(layout, everything);
   CHECK(closer.seconds <= whole.seconds * (1 + 1e-9));
   CHECK(closer.bytes <= whole.bytes);
   const LeastNeeds least = min_needs(draft, config, *machine, everything);
@@ -137,7 +137,7 @@ void compare(ArrangementSearch& search, const RunArrangement& layout, double sha
   const LeastNeeds within = min_needs(draft, config, *machine, limit);
   const Planned picked = planned(search, {.layout = layout, .repeats = true}, limit);
   if (!picked.fits) return;
-  const ArrangementBound::Closer part = bound.closer(layout, limit);
+  const LeastNeeds part = bound.closer(layout, limit);
   CHECK(part.bytes <= limit);
   CHECK(part.seconds <= picked.seconds * (1 + 1e-9));
   CHECK(within.lacking == 0);

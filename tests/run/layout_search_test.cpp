@@ -346,7 +346,7 @@ TEST_CASE("what a search tells of layouts next to the best is what its layouts t
   for (const Decision& one : decisions) {
     INFO(one.key);
     CHECK(one.taken != one.otherwise);
-    CHECK(one.layout.state != ArrangementOutcome::State::refused);
+    CHECK_FALSE(one.layout.refused());
     CHECK(one.layout.seconds >= searched.found.front().seconds);
   }
 

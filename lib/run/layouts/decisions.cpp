@@ -12,8 +12,6 @@ namespace trainctl {
 
 namespace {
 
-using State = ArrangementOutcome::State;
-
 std::string cut_text(const RunArrangement& layout) {
   if (layout.first_layers > 0) {
     return std::to_string(layout.first_layers) + " first, " + std::to_string(layout.last_layers) +
@@ -69,15 +67,15 @@ std::vector<ArrangementKey> layout_keys() {
   return keys;
 }
 
-/// Orders outcomes: planned before bounded before refused ones, then by seconds.
+/// Orders outcomes that are not refused: planned before bounded ones, then by seconds.
 bool is_better(const ArrangementOutcome& a, const ArrangementOutcome& b) {
-  return std::tuple(a.state, a.seconds, a.layout) < std::tuple(b.state, b.seconds, b.layout);
+  return std::tuple(!a.planned, a.seconds, a.layout) < std::tuple(!b.planned, b.seconds, b.layout);
 }
 
 /// Before planning, a layout's use of recomputation is open: a bound or refusal covers both cases.
 bool is_known(const SearchedArrangements& searched, const ArrangementKey& key,
               const ArrangementOutcome& one) {
-  return one.state == State::planned || !searched.free.recompute || key.name != "recompute";
+  return one.planned || !searched.free.recompute || key.name != "recompute";
 }
 
 /// Orders numbers in texts: "2" before "16".
@@ -100,7 +98,7 @@ struct Cell {
   std::map<std::string, std::pair<std::int64_t, const ArrangementOutcome*>> refused;  // by code
 
   void add(const ArrangementOutcome& one) {
-    if (one.state == State::refused) {
+    if (one.refused()) {
       auto& [count, example] = refused[one.code];
       ++count;
       if (example == nullptr) example = &one;
@@ -145,17 +143,17 @@ std::vector<Decision> decisions_of(const SearchedArrangements& searched) {
   std::vector<Decision> decisions;
   if (searched.found.empty()) return decisions;
   const FoundArrangement& front = searched.found.front();
-  const ArrangementOutcome best{front.layout, front.repeats, State::planned, front.seconds, ""};
+  const ArrangementOutcome best{front.layout, front.repeats, true, front.seconds};
   for (const ArrangementKey& key : layout_keys()) {
     if (!key.applies(best.layout)) continue;
     const std::string taken = key.text(searched, best);
     const ArrangementOutcome* next = nullptr;
     for (const ArrangementOutcome& one : searched.outcomes) {
-      if (one.state == State::refused || !is_known(searched, key, one)) continue;
+      if (one.refused() || !is_known(searched, key, one)) continue;
       if (!key.applies(one.layout)) continue;
       if (key.text(searched, one) == taken) continue;
       if (next == nullptr ||
-          std::pair(one.seconds, one.state) < std::pair(next->seconds, next->state)) {
+          std::pair(one.seconds, !one.planned) < std::pair(next->seconds, !next->planned)) {
         next = &one;
       }
     }

@@ -186,8 +186,7 @@ double ArrangementBound::largest_stage(const RunArrangement& layout) {
   return static_cast<double>(most);
 }
 
-ArrangementBound::Closer ArrangementBound::closer(const RunArrangement& layout,
-                                                  std::int64_t limit) {
+LeastNeeds ArrangementBound::closer(const RunArrangement& layout, std::int64_t limit) {
   const std::optional<Shares>* shares = alike_ ? &layer_shares(layout) : nullptr;
   if (shares == nullptr || !*shares) return {seconds(layout), state_bytes(layout)};
   const Shares& layer = **shares;

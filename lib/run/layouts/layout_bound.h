@@ -10,6 +10,7 @@
 
 #include "plan/cost/device_prices.h"
 #include "plan/cost/forms.h"
+#include "plan/cost/min_needs.h"
 #include "plan/prices/machine.h"
 #include "plan/tables/stage_map.h"
 #include "run/layouts/search_layouts.h"
@@ -37,12 +38,8 @@ class ArrangementBound {
   /// give both. Sums and gathers share one queue, and slow the work that they overlap. If states
   /// and the activations kept by the schedule take more than `limit` bytes on a stage, its layers
   /// recompute the cheapest parts that save enough, where a part of a layer may have another form
-  /// than the rest. If no form saves enough, `bytes` are above the limit.
-  struct Closer {
-    double seconds = 0;
-    std::int64_t bytes = 0;
-  };
-  Closer closer(const RunArrangement& layout, std::int64_t limit);
+  /// than the rest. If no form saves enough, `bytes` are above the limit. Nothing else is set.
+  LeastNeeds closer(const RunArrangement& layout, std::int64_t limit);
 
  private:
   /// Prices of one unit on a rank, for one micro-batch.

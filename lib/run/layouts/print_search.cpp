@@ -147,9 +147,9 @@ std::string explanation(const SearchedArrangements& searched) {
   }
   text += "decisions, and the fastest layout that decides otherwise\n";
   for (const Decision& one : decisions_of(searched)) {
-    const bool planned = one.layout.state == ArrangementOutcome::State::planned;
     text += formatted("  {:<36} -> {:<12}{}{}  {}\n", one.key + " " + one.taken, one.otherwise,
-                      planned ? "" : "at least ", more_text(one.layout.seconds, best.seconds),
+                      one.layout.planned ? "" : "at least ",
+                      more_text(one.layout.seconds, best.seconds),
                       layout_text(one.layout.layout, one.layout.repeats, searched.world));
   }
   return text;
@@ -195,7 +195,7 @@ void write_decisions(JsonText& json, const SearchedArrangements& searched) {
   for (const Decision& one : decisions_of(searched)) {
     const ArrangementOutcome& other = one.layout;
     json.row("key", one.key, "taken", one.taken, "otherwise", one.otherwise, "seconds",
-             other.seconds, "planned", other.state == ArrangementOutcome::State::planned, "layout",
+             other.seconds, "planned", other.planned, "layout",
              layout_text(other.layout, other.repeats, searched.world));
   }
   json.close();
@@ -287,9 +287,8 @@ std::map<std::string, std::string, std::less<>> comments_of(const SearchedArrang
     for (const std::string_view path : key.paths) comments[std::string(path)] = "searched";
     const auto one = std::ranges::find(decisions, key.word, &Decision::key);
     if (one == decisions.end()) continue;
-    const bool planned = one->layout.state == ArrangementOutcome::State::planned;
     comments[std::string(key.paths.front())] +=
-        formatted("; {}{} with {}", planned ? "" : "at least ",
+        formatted("; {}{} with {}", one->layout.planned ? "" : "at least ",
                   more_text(one->layout.seconds, best), one->otherwise);
   }
   return comments;

@@ -202,8 +202,12 @@ class Search {
                                               : needs.message;
     }
     ++refused.count;
-    keep({known_.layouts()[open.number], open.repeats, ArrangementOutcome::State::refused,
-          open.bound, needs.code, needs.lacking, needs.stage});
+    keep({.layout = known_.layouts()[open.number],
+          .repeats = open.repeats,
+          .seconds = open.bound,
+          .code = needs.code,
+          .lacking = needs.lacking,
+          .stage = needs.stage});
   }
 
   /// Stores the outcome of a layout, but only in the search within the whole limit.
@@ -219,12 +223,11 @@ class Search {
       result_.gap = 1 - result_.least / best();
     }
     for (const FoundArrangement& one : result_.found) {
-      keep({one.layout, one.repeats, ArrangementOutcome::State::planned, one.seconds});
+      keep({one.layout, one.repeats, true, one.seconds});
     }
     for (; !heap_.empty(); heap_.pop()) {
       const Open& one = heap_.top();
-      keep({known_.layouts()[one.number], one.repeats, ArrangementOutcome::State::bounded,
-            one.bound});
+      keep({known_.layouts()[one.number], one.repeats, false, one.bound});
     }
   }
 
@@ -255,8 +258,7 @@ KnownArrangements::KnownArrangements(const ArrangementSearch& search, const Mach
 }
 
 std::int64_t KnownArrangements::bring_closer(std::size_t number, std::size_t part) {
-  const ArrangementBound::Closer closer =
-      bound_.closer(layouts_[number], bytes_of_gib(limits_[part]));
+  const LeastNeeds closer = bound_.closer(layouts_[number], bytes_of_gib(limits_[part]));
   seconds_[number] = std::max(seconds_[number], closer.seconds);
   return closer.bytes;
 }

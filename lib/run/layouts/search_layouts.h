@@ -47,14 +47,14 @@ struct FoundArrangement {
 
 /// The outcome of a layout of the space.
 struct ArrangementOutcome {
-  enum class State : std::uint8_t { planned, bounded, refused };
   RunArrangement layout;
   bool repeats = false;  // recompute.select is auto
-  State state = State::bounded;
+  bool planned = false;
   double seconds = 0;        // per step; a lower bound if it was not planned
-  std::string code{};        // why it was refused
+  std::string code{};        // why it was refused; empty if it was not
   std::int64_t lacking = 0;  // least number of missing bytes, if refused for memory
   int stage = -1;            // stage that lacks memory; -1 if no draft told it
+  bool refused() const { return !code.empty(); }
 };
 
 /// The layouts refused for one reason.

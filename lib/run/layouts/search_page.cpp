@@ -19,8 +19,6 @@ std::string_view embedded_search_js();  // seconds against memory
 
 namespace {
 
-using State = ArrangementOutcome::State;
-
 constexpr double page_gibibyte = 1 << 30;
 
 class SearchPage {
@@ -106,9 +104,8 @@ class SearchPage {
     if (all.empty()) return "";
     std::string rows;
     for (const Decision& one : all) {
-      const bool planned = one.layout.state == State::planned;
       rows += "<tr>" + cell(one.key) + cell(one.taken, "n") + cell(one.otherwise, "n") +
-              cell((planned ? "" : "at least ") + more(one.layout.seconds), "n") +
+              cell((one.layout.planned ? "" : "at least ") + more(one.layout.seconds), "n") +
               cell(layout_text(one.layout.layout, searched_.world), "line") + "</tr>\n";
     }
     return section(
@@ -244,7 +241,7 @@ class SearchPage {
     double most = 0;
     for (const auto& row : map.cells) {
       for (const ArrangementOutcome* one : row) {
-        if (one == nullptr || one->state != State::planned) continue;
+        if (one == nullptr || !one->planned) continue;
         least = least == 0 ? one->seconds : std::min(least, one->seconds);
         most = std::max(most, one->seconds);
       }
@@ -268,9 +265,8 @@ class SearchPage {
   /// A cell with one of five shades, from the fastest to the slowest planned layout.
   static std::string map_cell(const ArrangementOutcome* one, double least, double most) {
     if (one == nullptr) return "<td class=\"n\"></td>";
-    if (one->state == State::refused)
-      return "<td class=\"n\"><small>" + escaped(one->code) + "</small></td>";
-    if (one->state == State::bounded) {
+    if (one->refused()) return "<td class=\"n\"><small>" + escaped(one->code) + "</small></td>";
+    if (!one->planned) {
       return "<td class=\"n\"><small>≥ " + format_seconds(one->seconds) + "</small></td>";
     }
     const double place = most > least ? (one->seconds - least) / (most - least) : 0;
