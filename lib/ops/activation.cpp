@@ -16,8 +16,7 @@ void check_form(std::string_view op, bool gated, const GateForm& form) {
 void activation_forward(const OpContext& context, const ActivationArgs& args) {
   const std::string_view op = title_of(name_of(args.kind, !args.up.empty(), false));
   check(!args.x.empty() && is_float(args.x), op, "x must be fp32, bf16 or fp16", {{"x", args.x}});
-  check(!args.y.empty() && same_kind(args.x, args.y), op, "y must be as x",
-        {{"x", args.x}, {"y", args.y}});
+  check(is_like(args.y, args.x), op, "y must be as x", {{"x", args.x}, {"y", args.y}});
   check(args.up.empty() || same_kind(args.x, args.up), op, "up must be as x",
         {{"x", args.x}, {"up", args.up}});
   check_form(op, !args.up.empty(), args.form);
@@ -27,14 +26,12 @@ void activation_forward(const OpContext& context, const ActivationArgs& args) {
 void activation_backward(const OpContext& context, const ActivationArgs& args) {
   const std::string_view op = name_of(args.kind, !args.up.empty(), true);
   check(!args.x.empty() && is_float(args.x), op, "x must be fp32, bf16 or fp16", {{"x", args.x}});
-  check(!args.dy.empty() && same_kind(args.x, args.dy) && !args.dx.empty() &&
-            same_kind(args.x, args.dx),
-        op, "dy and dx must be as x", {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});
-  check(args.up.empty()
-            ? args.dup.empty()
-            : same_kind(args.x, args.up) && !args.dup.empty() && same_kind(args.x, args.dup),
-        op, "up and dup must be as x, or both absent",
-        {{"x", args.x}, {"up", args.up}, {"dup", args.dup}});
+  check(is_like(args.dy, args.x) && is_like(args.dx, args.x), op, "dy and dx must be as x",
+        {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});
+  check(
+      args.up.empty() ? args.dup.empty() : same_kind(args.x, args.up) && is_like(args.dup, args.x),
+      op, "up and dup must be as x, or both absent",
+      {{"x", args.x}, {"up", args.up}, {"dup", args.dup}});
   check_form(op, !args.up.empty(), args.form);
   dispatch(context, &Kernels::activation_backward, args, op);
 }

@@ -81,8 +81,7 @@ void check_common(const AttentionArgs& args, std::string_view op) {
     fail_check(op, "k and v must have q's dtype and shape " + keys.to_string(),
                {{"q", args.q}, {"k", args.k}, {"v", args.v}});
   }
-  check(!args.out.empty() && same_kind(args.q, args.out), op, "out must be as q",
-        {{"q", args.q}, {"out", args.out}});
+  check(is_like(args.out, args.q), op, "out must be as q", {{"q", args.q}, {"out", args.out}});
   const Shape rows{shape.sequences, shape.heads, shape.query_length};
   check(
       !args.logsumexp.empty() && args.logsumexp.shape == rows && args.logsumexp.dtype == DType::f32,
@@ -130,12 +129,10 @@ void attention_forward(const OpContext& context, const AttentionArgs& args) {
 void attention_backward(const OpContext& context, const AttentionArgs& args) {
   constexpr std::string_view op = "attention_backward";
   check_common(args, op);
-  check(!args.d_out.empty() && same_kind(args.q, args.d_out) && !args.dq.empty() &&
-            same_kind(args.q, args.dq),
-        op, "d_out and dq must be as q", {{"q", args.q}, {"d_out", args.d_out}, {"dq", args.dq}});
-  check(!args.dk.empty() && same_kind(args.k, args.dk) && !args.dv.empty() &&
-            same_kind(args.k, args.dv),
-        op, "dk and dv must be as k", {{"k", args.k}, {"dk", args.dk}, {"dv", args.dv}});
+  check(is_like(args.d_out, args.q) && is_like(args.dq, args.q), op, "d_out and dq must be as q",
+        {{"q", args.q}, {"d_out", args.d_out}, {"dq", args.dq}});
+  check(is_like(args.dk, args.k) && is_like(args.dv, args.k), op, "dk and dv must be as k",
+        {{"k", args.k}, {"dk", args.dk}, {"dv", args.dv}});
   dispatch(context, &Kernels::attention_backward, args, op);
 }
 

@@ -36,6 +36,14 @@ inline bool is_float(const Tensor& tensor) {
 inline bool same_kind(const Tensor& one, const Tensor& other) {
   return one.shape == other.shape && one.dtype == other.dtype;
 }
+/// Whether the tensor is given, with the shape and the type of `other`.
+inline bool is_like(const Tensor& tensor, const Tensor& other) {
+  return !tensor.empty() && same_kind(tensor, other);
+}
+inline bool is_matrix(const Tensor& tensor) { return !tensor.empty() && tensor.shape.rank() == 2; }
+inline bool is_matrix(const Tensor& tensor, DType dtype) {
+  return is_matrix(tensor) && tensor.dtype == dtype;
+}
 inline bool is_vector(const Tensor& tensor, std::int64_t length, DType dtype) {
   return !tensor.empty() && tensor.shape == Shape{length} && tensor.dtype == dtype;
 }

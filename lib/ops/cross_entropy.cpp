@@ -11,8 +11,8 @@ namespace {
 
 void check_rows(std::string_view op, const CrossEntropyArgs& args) {
   const Tensor& logits = args.logits;
-  check(!logits.empty() && is_float(logits) && logits.shape.rank() == 2, op,
-        "logits must be a matrix of fp32, bf16 or fp16", {{"logits", logits}});
+  check(is_matrix(logits) && is_float(logits), op, "logits must be a matrix of fp32, bf16 or fp16",
+        {{"logits", logits}});
   const std::int64_t rows = logits.shape[0];
   check(is_vector(args.labels, rows, DType::i32), op,
         "labels must be an i32 vector with one element per row of logits",

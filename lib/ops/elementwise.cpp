@@ -45,8 +45,8 @@ void normal_fill(const OpContext& context, const NormalFill& args) {
 
 void dropout(const OpContext& context, const Dropout& args) {
   constexpr std::string_view op = "dropout";
-  check(!args.x.empty() && is_float(args.x) && args.x.shape.rank() == 2, op,
-        "x must be a matrix of fp32, bf16 or fp16", {{"x", args.x}});
+  check(is_matrix(args.x) && is_float(args.x), op, "x must be a matrix of fp32, bf16 or fp16",
+        {{"x", args.x}});
   check(is_vector(args.global_token, args.x.rows(), DType::i64), op,
         "global_token must be an i64 vector with one element per row of x",
         {{"x", args.x}, {"global_token", args.global_token}});

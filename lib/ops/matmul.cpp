@@ -28,9 +28,8 @@ void begin_product(const Matmul& args) {
   const Tensor& a = args.a;
   const Tensor& b = args.b;
   const Tensor& c = args.c;
-  check(!a.empty() && !b.empty() && !c.empty() && a.shape.rank() == 2 && b.shape.rank() == 2 &&
-            c.shape.rank() == 2,
-        op, "a, b and c must be matrices", {{"a", a}, {"b", b}, {"c", c}});
+  check(is_matrix(a) && is_matrix(b) && is_matrix(c), op, "a, b and c must be matrices",
+        {{"a", a}, {"b", b}, {"c", c}});
   check(is_float(a) && a.dtype == b.dtype, op, "a and b must both be fp32, bf16 or fp16",
         {{"a", a}, {"b", b}});
   check(c.dtype == DType::f32 || c.dtype == a.dtype, op,
@@ -62,8 +61,7 @@ void matmul_gelu(const OpContext& context, const FusedMatmul& args) {
   begin_product(up);
   check(!up.accumulate && up.c.dtype == up.a.dtype, op,
         "up must be overwritten and of the type of its operands", {{"up", up.c}});
-  check(!act.empty() && same_kind(act, up.c), op, "act must be as up",
-        {{"act", act}, {"up", up.c}});
+  check(is_like(act, up.c), op, "act must be as up", {{"act", act}, {"up", up.c}});
   dispatch(context, &Kernels::matmul_gelu, args, op);
 }
 
@@ -74,8 +72,8 @@ void matmul_gelu_backward(const OpContext& context, const FusedMatmul& args) {
   check(!dx.accumulate && dx.bias.empty() && dx.c.dtype == dx.a.dtype, op,
         "dx must be overwritten, without bias, and of the type of its operands",
         {{"dx", dx.c}, {"bias", dx.bias}});
-  check(!x.empty() && same_kind(x, dx.c) && x.data != dx.c.data, op,
-        "x must be as dx, in other memory", {{"x", x}, {"dx", dx.c}});
+  check(is_like(x, dx.c) && x.data != dx.c.data, op, "x must be as dx, in other memory",
+        {{"x", x}, {"dx", dx.c}});
   dispatch(context, &Kernels::matmul_gelu_backward, args, op);
 }
 

@@ -18,8 +18,7 @@ bool is_weight(NormKind kind, const Tensor& vector, std::int64_t length) {
 }
 
 void check_input(std::string_view op, const Tensor& x) {
-  check(!x.empty() && is_float(x) && x.shape.rank() == 2, op,
-        "x must be a matrix of fp32, bf16 or fp16", {{"x", x}});
+  check(is_matrix(x) && is_float(x), op, "x must be a matrix of fp32, bf16 or fp16", {{"x", x}});
 }
 
 void check_statistics(std::string_view op, NormKind kind, const Tensor& x, const Tensor& mean,
@@ -48,10 +47,8 @@ void norm_forward(const OpContext& context, const NormForward& args) {
   const std::string_view op = title_of(name_of_forward(args.kind));
   const std::int64_t hidden = args.x.columns();
   check_input(op, args.x);
-  check(!args.y.empty() && same_kind(args.x, args.y), op, "y must be as x",
-        {{"x", args.x}, {"y", args.y}});
-  check(args.residual.empty() ||
-            (same_kind(args.x, args.residual) && !args.sum.empty() && same_kind(args.x, args.sum)),
+  check(is_like(args.y, args.x), op, "y must be as x", {{"x", args.x}, {"y", args.y}});
+  check(args.residual.empty() || (same_kind(args.x, args.residual) && is_like(args.sum, args.x)),
         op, "residual and sum must be as x",
         {{"x", args.x}, {"residual", args.residual}, {"sum", args.sum}});
   check(is_weight(args.kind, args.weight, hidden) && is_of_layer(args.kind, args.bias, hidden), op,
@@ -70,9 +67,8 @@ void norm_backward(const OpContext& context, const NormBackward& args) {
   const std::int64_t hidden = args.x.columns();
   const bool layer = args.kind == NormKind::layer_norm;
   check_input(op, args.x);
-  check(!args.dy.empty() && same_kind(args.x, args.dy) && !args.dx.empty() &&
-            same_kind(args.x, args.dx),
-        op, "dy and dx must be as x", {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});
+  check(is_like(args.dy, args.x) && is_like(args.dx, args.x), op, "dy and dx must be as x",
+        {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});
   check(args.d_residual.empty() || same_kind(args.x, args.d_residual), op,
         "d_residual must be as x", {{"x", args.x}, {"d_residual", args.d_residual}});
   check(is_weight(args.kind, args.weight, hidden) && is_weight(args.kind, args.dweight, hidden) &&

@@ -10,8 +10,8 @@ namespace trainctl {
 
 void rope(const OpContext& context, const Rope& args) {
   constexpr std::string_view op = "rope";
-  check(!args.x.empty() && is_float(args.x) && args.x.shape.rank() == 2, op,
-        "x must be a matrix of fp32, bf16 or fp16", {{"x", args.x}});
+  check(is_matrix(args.x) && is_float(args.x), op, "x must be a matrix of fp32, bf16 or fp16",
+        {{"x", args.x}});
   if (args.head_dim <= 0 || args.head_dim % 2 != 0 || args.x.columns() % args.head_dim != 0) {
     fail_check(
         op,
@@ -21,8 +21,8 @@ void rope(const OpContext& context, const Rope& args) {
   check(is_vector(args.position, args.x.rows(), DType::i32), op,
         "position must be an i32 vector with one element per row of x",
         {{"x", args.x}, {"position", args.position}});
-  check(!args.table.empty() && args.table.dtype == DType::f32 && args.table.shape.rank() == 2 &&
-            args.table.columns() % 2 == 0 && args.table.columns() <= args.head_dim,
+  check(is_matrix(args.table, DType::f32) && args.table.columns() % 2 == 0 &&
+            args.table.columns() <= args.head_dim,
         op, "table must be fp32 with an even number of columns, at most head_dim",
         {{"x", args.x}, {"table", args.table}});
   dispatch(context, &Kernels::rope, args, op);
@@ -88,8 +88,7 @@ double frequency_of(std::int64_t pair, double size, const RopeScaling& scaling) 
 namespace {
 
 void check_table(std::string_view op, const Tensor& table) {
-  check(!table.empty() && table.device == DeviceKind::cpu && table.dtype == DType::f32 &&
-            table.shape.rank() == 2 && table.columns() % 2 == 0,
+  check(table.device == DeviceKind::cpu && is_matrix(table, DType::f32) && table.columns() % 2 == 0,
         op, "table must be a host matrix of fp32 with an even number of columns",
         {{"table", table}});
 }

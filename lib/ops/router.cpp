@@ -6,10 +6,6 @@ namespace trainctl {
 
 namespace {
 
-bool is_matrix(const Tensor& x, DType dtype) {
-  return !x.empty() && x.shape.rank() == 2 && x.dtype == dtype;
-}
-
 bool is_matrix(const Tensor& x, std::int64_t rows, std::int64_t columns, DType dtype) {
   return is_matrix(x, dtype) && x.shape == Shape{rows, columns};
 }
@@ -104,8 +100,8 @@ void router_backward(const OpContext& context, const RouterBackward& args) {
   check_chosen(op, args.logits, args.chosen);
   check(is_matrix(args.d_weight, args.chosen.shape[0], args.chosen.shape[1], DType::f32), op,
         "d_weight must be fp32, as chosen", {{"chosen", args.chosen}, {"d_weight", args.d_weight}});
-  check(!args.d_logits.empty() && same_kind(args.logits, args.d_logits), op,
-        "d_logits must be as logits", {{"logits", args.logits}, {"d_logits", args.d_logits}});
+  check(is_like(args.d_logits, args.logits), op, "d_logits must be as logits",
+        {{"logits", args.logits}, {"d_logits", args.d_logits}});
   dispatch(context, &Kernels::router_backward, args, "router_backward");
 }
 
@@ -122,8 +118,8 @@ void router_losses(const OpContext& context, const RouterLosses& args) {
   const std::int64_t tokens = args.choices.shape[0] / counted * args.group;
   check_order(op, args.order, tokens, args.logits);
   check_real(op, args.real, tokens, args.logits);
-  check(!args.d_logits.empty() && same_kind(args.logits, args.d_logits), op,
-        "d_logits must be as logits", {{"logits", args.logits}, {"d_logits", args.d_logits}});
+  check(is_like(args.d_logits, args.logits), op, "d_logits must be as logits",
+        {{"logits", args.logits}, {"d_logits", args.d_logits}});
   dispatch(context, &Kernels::router_losses, args, "router_losses");
 }
 

@@ -6,8 +6,6 @@ namespace trainctl {
 
 namespace {
 
-bool is_matrix(const Tensor& x) { return !x.empty() && x.shape.rank() == 2; }
-
 /// Checks `tokens` [T, F], and `rows` [N, F] to which the slots refer.
 void check_slots(std::string_view op, const Tensor& tokens, const Tensor& slot,
                  const Tensor& rows) {
@@ -40,17 +38,15 @@ void collect_rows(const OpContext& context, const MoveRows& args) {
 void scale_rows(const OpContext& context, const ScaleRows& args) {
   constexpr std::string_view op = "scale_rows";
   check_weight(op, args.x, args.weight);
-  check(!args.y.empty() && same_kind(args.x, args.y), op, "y must be as x",
-        {{"x", args.x}, {"y", args.y}});
+  check(is_like(args.y, args.x), op, "y must be as x", {{"x", args.x}, {"y", args.y}});
   dispatch(context, &Kernels::scale_rows, args, "scale_rows");
 }
 
 void scale_rows_backward(const OpContext& context, const ScaleRows& args) {
   constexpr std::string_view op = "scale_rows_backward";
   check_weight(op, args.x, args.weight);
-  check(!args.dy.empty() && same_kind(args.x, args.dy) && !args.dx.empty() &&
-            same_kind(args.x, args.dx),
-        op, "dy and dx must be as x", {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});
+  check(is_like(args.dy, args.x) && is_like(args.dx, args.x), op, "dy and dx must be as x",
+        {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});
   check(is_vector(args.d_weight, args.x.shape[0], DType::f32), op, "d_weight must be as weight",
         {{"weight", args.weight}, {"d_weight", args.d_weight}});
   dispatch(context, &Kernels::scale_rows_backward, args, "scale_rows_backward");
@@ -81,7 +77,7 @@ void embedding_forward(const OpContext& context, const EmbeddingArgs& args) {
   constexpr std::string_view op = "embedding";
   check(is_vector(args.indices, args.indices.numel(), DType::i32), op,
         "indices must be an i32 vector", {{"indices", args.indices}});
-  check(!args.table.empty() && is_float(args.table) && args.table.shape.rank() == 2, op,
+  check(is_matrix(args.table) && is_float(args.table), op,
         "table must be a matrix of fp32, bf16 or fp16", {{"table", args.table}});
   check(!args.y.empty() && args.y.dtype == args.table.dtype &&
             args.y.shape == Shape{args.indices.numel(), args.table.columns()},
@@ -94,19 +90,16 @@ void embedding_backward(const OpContext& context, const EmbeddingArgs& args) {
   constexpr std::string_view op = "embedding_backward";
   check(is_vector(args.indices, args.indices.numel(), DType::i32), op,
         "indices must be an i32 vector", {{"indices", args.indices}});
-  check(!args.dy.empty() && is_float(args.dy) && args.dy.shape.rank() == 2 &&
-            args.dy.shape[0] == args.indices.numel(),
-        op, "dy must be a matrix of fp32, bf16 or fp16 with one row per index",
+  check(is_matrix(args.dy) && is_float(args.dy) && args.dy.shape[0] == args.indices.numel(), op,
+        "dy must be a matrix of fp32, bf16 or fp16 with one row per index",
         {{"indices", args.indices}, {"dy", args.dy}});
-  check(!args.dtable.empty() && args.dtable.dtype == DType::f32 && args.dtable.shape.rank() == 2 &&
-            args.dtable.columns() == args.dy.columns(),
-        op, "dtable must be an fp32 matrix as wide as dy",
-        {{"dy", args.dy}, {"dtable", args.dtable}});
+  check(is_matrix(args.dtable, DType::f32) && args.dtable.columns() == args.dy.columns(), op,
+        "dtable must be an fp32 matrix as wide as dy", {{"dy", args.dy}, {"dtable", args.dtable}});
   dispatch(context, &Kernels::embedding_backward, args, "embedding_backward");
 }
 
 void bias_gradient(const OpContext& context, const BiasGradient& args) {
-  check(!args.dy.empty() && is_float(args.dy) && args.dy.shape.rank() == 2, "bias_gradient",
+  check(is_matrix(args.dy) && is_float(args.dy), "bias_gradient",
         "dy must be a matrix of fp32, bf16 or fp16", {{"dy", args.dy}});
   check(is_vector(args.db, args.dy.columns(), DType::f32), "bias_gradient",
         "db must be an fp32 vector with one element per column of dy",
