@@ -50,11 +50,11 @@ enum class QkNormForm : std::uint8_t { head, whole, l2 };
 // The rules of routers of experts (ops/router.h).
 
 /// The divisor of a choice's score in its weight: 1, or the sum of chosen or kept scores.
-enum class ExpertWeights : std::uint8_t { all, chosen, kept };
+enum class ExpertWeights { all, chosen, kept };
 /// The choices that find places. position: first choices before second ones, then earlier tokens.
 /// probability: largest weights (for `kept`: scores), then earlier tokens. token: earlier tokens,
 /// then first choices before second ones.
-enum class Overflow : std::uint8_t { position, probability, token };
+enum class Overflow { position, probability, token };
 
 // The device of tensors and kernels.
 
