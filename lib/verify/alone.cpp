@@ -278,7 +278,8 @@ Record record_alone(const Config& config, std::int64_t steps, const MessageRound
     step.loss = report.loss;
     step.scores.assign(engine.largest_scores().begin(), engine.largest_scores().end());
     step.norm = engine.step_state().grad_norm;
-    step.numbers = own::begin_step(single, index, counters, labels_of(batches));
+    step.numbers = own::begin_step(single, index, counters);
+    add_labels(batches, step.numbers);
     add_gradients(single, step.gradients, step.numbers);
     counters = step.numbers.after;
     step.largest_gradient = largest_of(step.gradients);

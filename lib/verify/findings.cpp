@@ -292,13 +292,15 @@ void Findings::merge(const Findings& other) {
   first_order_ = other.first_order_;
 }
 
-own::Labels labels_of(const std::vector<Batch>& batches) {
-  own::Labels labels;
+void add_labels(const std::vector<Batch>& batches, own::StepNumbers& numbers) {
+  double weights = 0;
+  double positions = 0;
   for (const Batch& batch : batches) {
-    for (const float weight : batch.loss_weight) labels.weights += double{weight};
-    for (const std::int64_t real : batch.real) labels.positions += static_cast<double>(real);
+    for (const float weight : batch.loss_weight) weights += double{weight};
+    for (const std::int64_t real : batch.real) positions += static_cast<double>(real);
   }
-  return labels;
+  numbers.loss_factor = weights > 0 ? 1 / weights : 0;
+  numbers.token_factor = positions > 0 ? 1 / positions : 0;
 }
 
 void add_gradients(const Config& config, const WholeTensors& gradients, own::StepNumbers& numbers) {

@@ -141,8 +141,8 @@ class Findings {
 /// engine computes in fp32.
 inline constexpr double scalar_bound = 1e-6;
 
-/// The sums over the labels of all micro-batches of a step.
-own::Labels labels_of(const std::vector<Batch>& batches);
+/// Adds the factors that follow from the labels of all micro-batches of a step.
+void add_labels(const std::vector<Batch>& batches, own::StepNumbers& numbers);
 /// Adds the numbers that follow from the gradients of a step, which are summed and have the loss
 /// scale.
 void add_gradients(const Config& config, const WholeTensors& gradients, own::StepNumbers& numbers);

@@ -192,7 +192,8 @@ FreeNumbers run_once(const Once& once, WholeTensors* initial = nullptr,
     }
     count_tokens(batches, numbers.steps.empty() ? nullptr : &numbers.steps.back(), step);
     const StepReport report = engine.train_step(batches);
-    step.numbers = own::begin_step(once.config, index, counters, labels_of(batches));
+    step.numbers = own::begin_step(once.config, index, counters);
+    add_labels(batches, step.numbers);
     add_norm(once.config, report.grad_norm, !report.skipped, step.numbers);
     counters = step.numbers.after;
     engine.masters_changed();

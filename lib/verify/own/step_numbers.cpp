@@ -133,17 +133,13 @@ bool decays(std::string_view name) {
          !name.ends_with(".sinks.weight");
 }
 
-StepNumbers begin_step(const Config& config, std::int64_t step, const Counters& counters,
-                       const Labels& labels) {
+StepNumbers begin_step(const Config& config, std::int64_t step, const Counters& counters) {
   const std::int64_t steps = config.train.steps;
-  const auto over = [](double count) { return count > 0 ? 1 / count : 0; };
   return {.step = step,
           .learning_rate = learning_rate(config.lr_schedule, steps, counters.updates),
           .weight_decay = weight_decay(config.optimizer, steps, counters.updates),
           .bias_correction1 = bias_correction(config.optimizer.beta1, counters.updates),
           .bias_correction2 = bias_correction(config.optimizer.beta2, counters.updates),
-          .loss_factor = over(labels.weights),
-          .token_factor = over(labels.positions),
           .before = counters,
           .after = counters};
 }

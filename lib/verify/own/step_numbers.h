@@ -39,12 +39,6 @@ double clip_coefficient(double norm, double limit, double loss_scale);
 /// norms and biases.
 bool decays(std::string_view name);
 
-/// The sums over the labels of a step's whole batch.
-struct Labels {
-  double weights = 0;
-  double positions = 0;  // number of real tokens
-};
-
 /// The numbers known before the passes; norm, finiteness and the counters after the step.
 struct StepNumbers {
   std::int64_t step = 0;  // 0 for the first
@@ -59,8 +53,8 @@ struct StepNumbers {
   double norm = 0;  // norm of the recorded gradients, without the loss scale
   bool finite = true;
 };
-/// Starts with `counters`, those before the step. Leaves norm, finite and `after` unset.
-StepNumbers begin_step(const Config& config, std::int64_t step, const Counters& counters,
-                       const Labels& labels);
+/// Starts with `counters`, those before the step. Leaves norm, finite, `after` and the factors
+/// unset.
+StepNumbers begin_step(const Config& config, std::int64_t step, const Counters& counters);
 
 }  // namespace trainctl::own
