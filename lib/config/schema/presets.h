@@ -1,7 +1,6 @@
 // Known models as YAML for the sections model and moe.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +14,7 @@ struct Preset {
 };
 
 /// The presets, sorted by name.
-std::span<const Preset> presets();
+const std::vector<Preset>& presets();
 std::vector<std::string> preset_names();
 
 }  // namespace trainctl
