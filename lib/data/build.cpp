@@ -459,9 +459,7 @@ class DocumentWriter {
 };
 
 std::string names_of(const std::vector<std::filesystem::path>& paths) {
-  std::string names;
-  for (const auto& path : paths) names += (names.empty() ? "" : ", ") + path.string();
-  return names;
+  return joined(paths, ", ", [](const std::filesystem::path& path) { return path.string(); });
 }
 
 }  // namespace

@@ -531,22 +531,17 @@ namespace {
 std::string figure(double value) { return write_value(std::stod(printed("%.6g", value))); }
 
 std::string listed(const std::vector<double>& values, double factor) {
-  std::string text;
-  for (const double value : values) text += (text.empty() ? "" : ", ") + figure(value * factor);
-  return "[" + text + "]";
+  return "[" + joined(values, ", ", [&](double value) { return figure(value * factor); }) + "]";
 }
 
 std::string product_line(const std::string& type, const ProductFigures& of) {
-  std::string tiles;
-  for (const ProductTile& tile : of.tiles) {
-    tiles += formatted("{}{}x{}: {}", tiles.empty() ? "" : ", ", tile.rows, tile.columns,
-                       figure(tile.quality));
-  }
-  std::string table;
-  for (const ProductTime& one : of.table) {
-    table += formatted("{}{}x{}x{}{}: {}", table.empty() ? "" : ", ", one.rows, one.columns,
-                       one.inner, one.accumulates ? "+" : "", figure(one.seconds * 1e6));
-  }
+  const std::string tiles = joined(of.tiles, ", ", [](const ProductTile& tile) {
+    return formatted("{}x{}: {}", tile.rows, tile.columns, figure(tile.quality));
+  });
+  std::string table = joined(of.table, ", ", [](const ProductTime& one) {
+    return formatted("{}x{}x{}{}: {}", one.rows, one.columns, one.inner, one.accumulates ? "+" : "",
+                     figure(one.seconds * 1e6));
+  });
   if (!table.empty()) table = ", table: {" + table + "}";
   return "  " + type + ": {peak: " + figure(of.peak) + ", reached: " + figure(of.reached) +
          ", wave: " + figure(of.wave) + ", half: " + figure(of.half) +
@@ -554,11 +549,10 @@ std::string product_line(const std::string& type, const ProductFigures& of) {
 }
 
 std::string attention_line(const std::string& kernel, const AttentionFigures& of) {
-  std::string table;
-  for (const AttentionTime& one : of.table) {
-    table += formatted("{}{}x{}x{}{}: {}", table.empty() ? "" : ", ", one.keys, one.heads,
-                       one.head_dim, one.backward ? "b" : "", figure(one.seconds * 1e6));
-  }
+  std::string table = joined(of.table, ", ", [](const AttentionTime& one) {
+    return formatted("{}x{}x{}{}: {}", one.keys, one.heads, one.head_dim, one.backward ? "b" : "",
+                     figure(one.seconds * 1e6));
+  });
   if (!table.empty()) table = ", table: {" + table + "}";
   return "  " + kernel + ": {forward: " + figure(of.forward) +
          ", half_length: " + figure(of.half_length) + ", head_64: " + figure(of.head_64) +

@@ -231,16 +231,12 @@ std::string reference_markdown() {
   TableWriter writer("");
   const Config config;
   fields(writer, config);
-  std::string presets;
-  for (const std::string& name : preset_names()) {
-    presets += (presets.empty() ? "" : ", ") + code(name);
-  }
   return "# Configuration reference\n\n"
          "Generated from the program's field lists by `trainctl schema --format markdown`. A "
          "configuration is one YAML file of at most 1 MiB; each section below is a map. The five "
          "required sizes of the model may come from a preset or from a model directory.\n\n"
          "Presets: " +
-         presets + ".\n\n" + writer.text() + upstream_section();
+         joined(preset_names(), ", ", code) + ".\n\n" + writer.text() + upstream_section();
 }
 
 namespace {

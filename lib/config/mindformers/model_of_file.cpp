@@ -189,10 +189,9 @@ class FamilyReader {
     }
     const bool has_preset = file_.has("model.preset") || file_.has("model.from");
     if (has_preset) return "";
-    std::string heard;
-    for (const Said& said : said_) {
-      heard += (heard.empty() ? "" : ", ") + said.key.substr(file_model.size()) + ": " + said.value;
-    }
+    const std::string heard = joined(said_, ", ", [](const Said& said) {
+      return said.key.substr(file_model.size()) + ": " + said.value;
+    });
     file_.refuse("model.model_config",
                  "nothing says which model this is" +
                      (heard.empty() ? "" : "; " + shown(heard) + " alone does not decide"),

@@ -111,7 +111,7 @@ struct UnknownKeyHelp {
 
 constexpr std::size_t max_inner_hints = 6;  // for the keys of an unknown section
 
-std::string joined(const std::string& section, const std::string& key) {
+std::string path_in(const std::string& section, const std::string& key) {
   return section.empty() ? key : section + "." + key;
 }
 
@@ -180,7 +180,7 @@ class KeyGuess {
     if (near.empty()) return false;
     std::vector<std::string> paths;
     for (const YamlEntry& inner : value.entries) {
-      std::string path = joined(unknown_.section, near) + "." + inner.key;
+      std::string path = path_in(unknown_.section, near) + "." + inner.key;
       if (takes(unknown_.tree, path, inner.value)) paths.push_back(std::move(path));
     }
     if (2 * paths.size() <= value.entries.size()) return false;
@@ -190,7 +190,7 @@ class KeyGuess {
   std::vector<std::string> sections() const {
     std::vector<std::string> found;
     for (const std::string& key : unknown_.known) {
-      const KnownPath* known = find_known_path(joined(unknown_.section, key));
+      const KnownPath* known = find_known_path(path_in(unknown_.section, key));
       if (known != nullptr && known->is_section) found.push_back(key);
     }
     return found;
@@ -259,11 +259,12 @@ class KeyGuess {
   bool nearby() {
     std::vector<std::string> fitting;
     for (const std::string& key : unknown_.known) {
-      if (takes(unknown_.tree, joined(unknown_.section, key), entry_.value)) fitting.push_back(key);
+      if (takes(unknown_.tree, path_in(unknown_.section, key), entry_.value))
+        fitting.push_back(key);
     }
     const std::string near = nearest(entry_.key, fitting);
     if (near.empty()) return false;
-    return say("did you mean " + near + "?", {joined(unknown_.section, near)});
+    return say("did you mean " + near + "?", {path_in(unknown_.section, near)});
   }
 
   /// Help for an upstream key in the wrong section, or a misspelt one.
@@ -485,10 +486,9 @@ const Preset* find_preset(const std::string& name) {
 }
 
 Problem unknown_preset(const std::string& name) {
-  std::string listed;
-  for (const std::string& known : preset_names()) listed += (listed.empty() ? "" : ", ") + known;
   const std::string near = nearest(name, preset_names());
-  return {"bad-word", "unknown preset \"" + shown(name) + "\"; available: " + listed,
+  return {"bad-word",
+          "unknown preset \"" + shown(name) + "\"; available: " + joined(preset_names(), ", "),
           near.empty() ? "" : "did you mean " + near + "?"};
 }
 

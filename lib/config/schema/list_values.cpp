@@ -263,25 +263,20 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
   return std::nullopt;
 }
 
-std::string write_value(const IntList& value) {
-  std::string text;
-  for (const std::int64_t number : value) {
-    text += (text.empty() ? "" : ", ") + std::to_string(number);
-  }
-  return "[" + text + "]";
+namespace {
+
+/// A flow list of the items, each as write_value gives it.
+template <class Items>
+std::string flow_list(const Items& items) {
+  return "[" + joined(items, ", ", [](const auto& item) { return write_value(item); }) + "]";
 }
 
-std::string write_value(const NumberList& value) {
-  std::string text;
-  for (const double number : value) text += (text.empty() ? "" : ", ") + write_value(number);
-  return "[" + text + "]";
-}
+}  // namespace
 
+std::string write_value(const IntList& value) { return flow_list(value); }
+std::string write_value(const NumberList& value) { return flow_list(value); }
 std::string write_value(const DatasetSplit& value) {
-  if (!value.word.empty()) return value.word;
-  std::string text;
-  for (const IntList& split : value.splits) text += (text.empty() ? "" : ", ") + write_value(split);
-  return "[" + text + "]";
+  return value.word.empty() ? flow_list(value.splits) : value.word;
 }
 
 std::string write_value(const FusionValue& value) {
@@ -333,18 +328,16 @@ struct FlowWriter {
 }  // namespace
 
 std::string write_value(const std::vector<LayerEntry>& value) {
-  std::string text;
-  for (const LayerEntry& entry : value) {
+  const auto entry_text = [](const LayerEntry& entry) {
     FlowWriter writer;
     fields(writer, entry);
-    text += (text.empty() ? "{" : ", {") + writer.text + "}";
-  }
-  return "[" + text + "]";
+    return "{" + writer.text + "}";
+  };
+  return "[" + joined(value, ", ", entry_text) + "]";
 }
 
 std::string write_value(const NetworkLevels& value) {
-  std::string text;
-  for (const NetworkLevel& level : value) {
+  const auto level_text = [](const NetworkLevel& level) {
     std::string one = "{name: " + write_value(level.name);
     const auto add = [&one](const char* key, const auto& number) {
       one += formatted(", {}: {}", key, write_value(number));
@@ -354,9 +347,9 @@ std::string write_value(const NetworkLevels& value) {
     if (level.latency) add("latency", *level.latency);
     if (level.oversubscription != 1) add("oversubscription", level.oversubscription);
     if (level.links) add("links", *level.links);
-    text += (text.empty() ? "" : ", ") + one + "}";
-  }
-  return "[" + text + "]";
+    return one + "}";
+  };
+  return "[" + joined(value, ", ", level_text) + "]";
 }
 
 namespace {
@@ -438,19 +431,14 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&,
 }
 
 std::string write_value(const OptimizerGroups& value) {
-  std::string text;
-  for (const OptimizerGroup& group : value) {
-    std::string patterns;
-    for (const std::string& pattern : group.match) {
-      patterns += (patterns.empty() ? "" : ", ") + write_value(pattern);
-    }
-    std::string one = "{match: [" + patterns + "]";
+  const auto group_text = [](const OptimizerGroup& group) {
+    std::string one = "{match: " + flow_list(group.match);
     if (group.type) one += formatted(", type: {}", word_of(*group.type));
     if (group.lr_mult != 1) one += ", lr_mult: " + write_value(group.lr_mult);
     if (group.wd_mult) one += ", wd_mult: " + write_value(*group.wd_mult);
-    text += (text.empty() ? "" : ", ") + one + "}";
-  }
-  return "[" + text + "]";
+    return one + "}";
+  };
+  return "[" + joined(value, ", ", group_text) + "]";
 }
 
 // Muon's coefficients and items: reads them from the tree and writes them as text.
@@ -523,20 +511,9 @@ std::optional<Problem> read_list(const YamlTree& tree, int node, const Field&, M
 
 std::string write_value(const MuonCoefficients& value) {
   if (value.list.empty()) return std::string(word_of(value.set));
-  std::string text;
-  for (const MuonTriple& triple : value.list) {
-    text += (text.empty() ? "[" : ", [") + write_value(triple[0]) + ", " + write_value(triple[1]) +
-            ", " + write_value(triple[2]) + "]";
-  }
-  return "[" + text + "]";
+  return "[" + joined(value.list, ", ", flow_list<MuonTriple>) + "]";
 }
 
-std::string write_value(const MuonItems& value) {
-  std::string text;
-  for (const MuonItem item : value) {
-    text += (text.empty() ? "" : ", ") + std::string(word_of(item));
-  }
-  return "[" + text + "]";
-}
+std::string write_value(const MuonItems& value) { return flow_list(value); }
 
 }  // namespace trainctl

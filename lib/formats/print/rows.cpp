@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/at.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "config/schema/words.h"
 #include "formats/print/print.h"
@@ -110,8 +111,7 @@ std::string print_matrices(const Plan& plan) {
   std::string text;
   for (const MatrixRow& row : matrix_rows(plan)) {
     const MatrixWork& work = *row.work;
-    std::string names;
-    for (const std::string& name : row.parameters) names += (names.empty() ? "" : " + ") + name;
+    std::string names = joined(row.parameters, " + ");
     const std::int64_t expert = work.parts.front().expert;
     if (expert >= 0) names += ", expert " + std::to_string(expert);
     const Shape shape{work.matrix_rows(), work.matrix_columns()};

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/at.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "config/schema/words.h"
 #include "formats/print/table_parts.h"
@@ -17,12 +18,8 @@ namespace trainctl {
 namespace {
 
 std::string product(const Mesh& mesh, const std::vector<Axis>& axes) {
-  std::string text;
-  for (const Axis axis : axes) {
-    text += (text.empty() ? "" : " x ") + std::string(name_of(axis)) + " " +
-            std::to_string(mesh.size(axis));
-  }
-  return text;
+  return joined(axes, " x ",
+                [&](Axis axis) { return formatted("{} {}", name_of(axis), mesh.size(axis)); });
 }
 
 std::string place_of(const Mesh& mesh, std::int64_t rank) {

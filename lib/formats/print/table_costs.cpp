@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "base/scratch.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "formats/print/rows.h"
 #include "formats/print/table_parts.h"
@@ -33,11 +34,8 @@ std::string sums_text(const Plan& plan, int stage, const ParamSpec& row) {
 }
 
 std::string split_text(const ParamSpec& row) {
-  std::string text;
-  for (const auto& [name, dim] : splits_of(row)) {
-    text += (text.empty() ? "" : " ") + std::string(name) + ":" + std::to_string(dim);
-  }
-  return text;
+  return joined(splits_of(row), " ",
+                [](const auto& split) { return formatted("{}:{}", split.first, split.second); });
 }
 
 void add_folded(std::vector<FoldedParameter>& rows, const Plan& plan, int stage,

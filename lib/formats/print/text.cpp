@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "config/schema/words.h"
 #include "plan/rules/learning_rate.h"
@@ -94,9 +95,7 @@ std::string fold_ranks(const std::vector<int>& ranks) {
 }
 
 std::string order_text(const RankOrder& order) {
-  std::string text;
-  for (const Axis axis : order) text += (text.empty() ? "" : "-") + std::string(name_of(axis));
-  return text;
+  return joined(order, "-", [](Axis axis) { return name_of(axis); });
 }
 
 const std::vector<std::pair<std::string_view, Axis>>& public_axes() {
@@ -226,15 +225,13 @@ std::vector<std::string> printable_kinds(const PrintInput& input) {
 }
 
 void check_kind(const PrintInput& input, const std::string& kind) {
-  std::string all;
-  for (const std::string& known : printable_kinds(input)) {
-    if (known == kind) return;
-    all += (all.empty() ? "" : ", ") + known;
-  }
+  const std::vector<std::string> known = printable_kinds(input);
+  if (std::ranges::find(known, kind) != known.end()) return;
   const char* why = kind == "hierarchical_cp"
                         ? "; parallel.hierarchical_context_parallel_sizes is not given"
                         : "";
-  throw Error(ExitCode::usage, "no groups of kind '" + kind + "'" + why + "; there are " + all);
+  throw Error(ExitCode::usage,
+              "no groups of kind '" + kind + "'" + why + "; there are " + joined(known, ", "));
 }
 
 std::vector<RankLists> hierarchical_lists(const PrintInput& input) {

@@ -9,6 +9,7 @@
 #include "base/at.h"
 #include "base/error.h"
 #include "base/integers.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "config/schema/optimizers.h"
 #include "config/schema/values.h"
@@ -345,17 +346,13 @@ class Comparison {
 }  // namespace
 
 std::string list_text(const std::vector<std::int64_t>& numbers) {
-  std::string text;
-  for (const std::int64_t number : numbers)
-    text += (text.empty() ? "" : ",") + std::to_string(number);
-  return "[" + text + "]";
+  return "[" + joined(numbers, ",", [](std::int64_t number) { return std::to_string(number); }) +
+         "]";
 }
 
 std::string list_text(const std::vector<std::vector<std::int64_t>>& lists) {
-  std::string text;
-  for (const std::vector<std::int64_t>& list : lists)
-    text += (text.empty() ? "" : ",") + list_text(list);
-  return "[" + text + "]";
+  const auto one = [](const std::vector<std::int64_t>& list) { return list_text(list); };
+  return "[" + joined(lists, ",", one) + "]";
 }
 
 ParamPlacement simplest(ParamPlacement layout) {
@@ -404,8 +401,7 @@ void compare_layouts(const PlacementFile& loaded, const PlacementFile& own,
   }
   const Unknown& unknown = comparison.unknown;
   if (unknown.count == 0) return;
-  std::string names;
-  for (const std::string& name : unknown.names) names += (names.empty() ? "" : ", ") + name;
+  std::string names = joined(unknown.names, ", ");
   if (unknown.count > unknown.names.size()) names += ", ...";
   check.warning("strategy-unknown", strategy_file_key,
                 file_name + " has " + std::to_string(unknown.count) + " parameter" +
@@ -485,8 +481,7 @@ std::vector<int> restore_ranks(const Plan& plan, const ParallelConfig& parallel,
 }  // namespace
 
 std::string group_name(const std::vector<int>& ranks) {
-  std::string list;
-  for (const int rank : ranks) list += (list.empty() ? "" : "-") + std::to_string(rank);
+  const std::string list = joined(ranks, "-", [](int rank) { return std::to_string(rank); });
   return std::to_string(ranks.size()) + "-" + std::to_string(fnv1a(list));
 }
 

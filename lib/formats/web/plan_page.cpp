@@ -1,11 +1,13 @@
 #include "formats/web/plan_page.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <string>
 
 #include "base/json_text.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "config/schema/words.h"
 #include "formats/print/rows.h"
@@ -25,11 +27,9 @@ std::string_view embedded_schedule_js();
 namespace {
 
 std::string factors_text(const Mesh& mesh) {
-  std::string text;
-  for (const Axis axis : {Axis::tp, Axis::cp, Axis::dp, Axis::pp}) {
-    text += (text.empty() ? "" : " × ") + std::string(name_of(axis)) + " " +
-            std::to_string(mesh.size(axis));
-  }
+  std::string text =
+      joined(std::array{Axis::tp, Axis::cp, Axis::dp, Axis::pp}, " × ",
+             [&](Axis axis) { return formatted("{} {}", name_of(axis), mesh.size(axis)); });
   if (mesh.ep > 1 || mesh.etp != mesh.tp) {
     text += ", experts: etp " + std::to_string(mesh.etp) + " × ep " + std::to_string(mesh.ep) +
             " × edp " + std::to_string(mesh.edp);
@@ -593,10 +593,9 @@ std::string mesh_html(const PrintInput& input) {
 
 /// The split of a parameter in words: "tp cuts dim 0".
 std::string cuts_text(const ParamSpec& row) {
-  std::string text;
-  for (const auto& [name, dim] : splits_of(row)) {
-    text += (text.empty() ? "" : ", ") + std::string(name) + " cuts dim " + std::to_string(dim);
-  }
+  const std::string text = joined(splits_of(row), ", ", [](const auto& split) {
+    return formatted("{} cuts dim {}", split.first, split.second);
+  });
   return text.empty() ? "whole" : text;
 }
 
@@ -606,14 +605,11 @@ std::string parameter_rows(const Plan& plan, int stage) {
   std::string text;
   for (std::size_t i = 0; i < held.parameters.size(); ++i) {
     const ParamSpec& row = held.parameters[i];
-    std::string owners;
-    for (const std::string& kind : owner_groups(plan, stage, row)) {
-      owners += (owners.empty() ? "" : ", ") + kind;
-    }
     text += "<tr>" + cell(std::to_string(stage), "n") + cell(row.name, "mono") +
             cell(row.global_shape.to_string()) + cell(row.shape.to_string()) +
-            cell(cuts_text(row)) + cell(owners) + cell(std::to_string(buckets[i]), "n") +
-            cell(init_text(row)) + cell(row.decay ? "yes" : "no") + "</tr>\n";
+            cell(cuts_text(row)) + cell(joined(owner_groups(plan, stage, row), ", ")) +
+            cell(std::to_string(buckets[i]), "n") + cell(init_text(row)) +
+            cell(row.decay ? "yes" : "no") + "</tr>\n";
   }
   return text;
 }
