@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "base/at.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -89,7 +90,7 @@ std::vector<std::string> gather_bytes(Group& group, std::string mine, int root) 
   const bool receives = group.rank() == root;
   std::vector<std::int64_t> sent(lengths.size());
   std::vector<std::int64_t> received(lengths.size());
-  sent[static_cast<std::size_t>(root)] = std::ssize(mine);
+  at(sent, root) = std::ssize(mine);
   if (receives) received.assign(lengths.begin(), lengths.end());
   std::string all(
       static_cast<std::size_t>(std::accumulate(received.begin(), received.end(), std::int64_t{0})),

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <string>
 
+#include "base/at.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -46,7 +47,7 @@ std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
                              const Buffers& buffers, int view) {
   const int count = static_cast<int>(store.table().size());
   for (int i = 0; i < count; ++i) {
-    const std::string& name = store.table()[static_cast<std::size_t>(i)].name;
+    const std::string& name = at(store.table(), i).name;
     const bool finite =
         all_finite(store.master(i)) && (!store.stays(i) || all_finite(store.resident(i)));
     if (!finite) return "parameter " + name;
@@ -60,7 +61,7 @@ std::string first_bad_tensor(const StagePlan& stage, const ParamStore& store,
     if (!all_finite(buffers.at(view, static_cast<int>(row)))) return "activation " + spec.name;
   }
   for (int i = 0; i < count; ++i) {
-    const std::string& name = store.table()[static_cast<std::size_t>(i)].name;
+    const std::string& name = at(store.table(), i).name;
     if (!all_finite(store.gradient(i))) return "gradient of " + name;
   }
   return "";

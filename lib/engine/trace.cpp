@@ -217,7 +217,7 @@ MeasuredStep measure_last_step(const TraceSource& source) {
 
 namespace {
 
-double& of(TimerSeconds& seconds, Timer timer) { return seconds[static_cast<std::size_t>(timer)]; }
+double& of(TimerSeconds& seconds, Timer timer) { return at(seconds, timer); }
 
 void add_row(std::span<const Action> rows, const Action& row, const RowRecord& record,
              TimerSeconds& seconds) {
@@ -593,7 +593,7 @@ class Posts {
       if (same) break;
       ++number;
     }
-    const int sender = plan_.mesh.group(rank, Axis::pp)[static_cast<std::size_t>(from->stage)];
+    const int sender = at(plan_.mesh.group(rank, Axis::pp), from->stage);
     return times_[static_cast<std::size_t>(sender) * max_ + std::min(number, max_ - 1)];
   }
 

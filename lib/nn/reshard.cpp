@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/at.h"
 #include "base/error.h"
 #include "base/time_spent.h"
 #include "ops/elementwise.h"
@@ -134,7 +135,7 @@ Reshard::Arrivals Reshard::start_chunks(const Pass& pass, const Tensor& x, const
       if (rank == group->rank()) continue;
       stream.copy(chunks.in(chunk, rank).of(y), chunks.within(chunk, rank).of(packed_rows));
     }
-    arrivals[static_cast<std::size_t>(chunk)] = stream.record();
+    at(arrivals, chunk) = stream.record();
   }
   return arrivals;
 }

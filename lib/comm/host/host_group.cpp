@@ -6,6 +6,7 @@
 #include <numeric>
 #include <thread>
 
+#include "base/at.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "base/time_spent.h"
@@ -236,8 +237,7 @@ std::string HostGroup::late_text(const char* operation, double waited,
 void HostGroup::calls_differ(int other, const CollectiveCall& others) const {
   throw Error(ExitCode::peer,
               formatted("the ranks of group '{}' differ: {} calls {}, rank {} calls {}", name_,
-                        describe(other), to_string(others), ranks_[static_cast<std::size_t>(rank_)],
-                        to_string(call_)));
+                        describe(other), to_string(others), at(ranks_, rank_), to_string(call_)));
 }
 
 void HostGroup::refuse(const char* operation, const std::string& rule) const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/at.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -43,7 +44,7 @@ bool WaitNote::begin(const char* operation, std::uint64_t number) noexcept {
 void WaitNote::waits_for(std::span<const int> places) noexcept {
   const std::size_t named = std::min(places.size(), max_named);
   for (std::size_t i = 0; i < named; ++i) {
-    missing_[i].store(ranks_[static_cast<std::size_t>(places[i])], relaxed);
+    missing_[i].store(at(ranks_, places[i]), relaxed);
   }
   missing_count_.store(static_cast<int>(places.size()), std::memory_order_release);
 }

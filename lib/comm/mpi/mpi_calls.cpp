@@ -13,6 +13,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/at.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -132,10 +133,10 @@ bool MpiProgress::poll() {
   }
   if (count == MPI_UNDEFINED || count == 0) return false;
   for (int i = 0; i < count; ++i) {
-    MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
+    MPI_Status& status = at(statuses_, i);
     // MPI writes this field only when some request has failed.
     if (result == MPI_SUCCESS) status.MPI_ERROR = MPI_SUCCESS;
-    complete(static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)]), status);
+    complete(static_cast<std::size_t>(at(indices_, i)), status);
   }
   for (std::size_t i = owners_.size(); i-- > 0;) {
     if (owners_[i].posted != nullptr) continue;
@@ -280,7 +281,7 @@ std::size_t MpiRequests::poll() {
   try {
     if (result != MPI_ERR_IN_STATUS) check_mpi(result, "MPI_Testsome");
     for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-      const Half& half = halves_[static_cast<std::size_t>(indices_[i])];
+      const Half& half = at(halves_, indices_[i]);
       if (result == MPI_ERR_IN_STATUS) check_mpi(statuses_[i].MPI_ERROR, "MPI_Testsome");
       if (half.expected >= 0) check_length(statuses_[i], half.expected);
     }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/at.h"
 #include "base/collectives.h"
 #include "base/error.h"
 #include "base/integers.h"
@@ -109,9 +110,7 @@ MpiGroup::~MpiGroup() {
   MPI_Comm_free(&comm_);
 }
 
-std::string MpiGroup::describe(int rank) const {
-  return shared_.describe(ranks()[static_cast<std::size_t>(rank)]);
-}
+std::string MpiGroup::describe(int rank) const { return shared_.describe(at(ranks(), rank)); }
 
 void MpiGroup::finish(MpiRequests& requests, const char* operation) {
   if (requests.wait()) return;
@@ -124,7 +123,7 @@ void MpiGroup::compare_calls(const CollectiveCall& mine) {
   calls_.resize(static_cast<std::size_t>(size()), mine);
   MpiRequests& requests = exchanges_[0];
   for (int peer = 0; peer < size(); ++peer) {
-    CollectiveCall& theirs = calls_[static_cast<std::size_t>(peer)];
+    CollectiveCall& theirs = at(calls_, peer);
     if (peer != rank()) requests.receive(&theirs, sizeof theirs, peer, call_tag);
   }
   for (int step = 1; step < size(); ++step) {
@@ -132,7 +131,7 @@ void MpiGroup::compare_calls(const CollectiveCall& mine) {
   }
   finish(requests, name_of(mine.operation));
   for (int peer = 0; peer < size(); ++peer) {
-    const CollectiveCall& theirs = calls_[static_cast<std::size_t>(peer)];
+    const CollectiveCall& theirs = at(calls_, peer);
     if (peer == rank() || theirs == mine) continue;
     shared_.broken = true;
     calls_differ(peer, theirs);
@@ -205,18 +204,18 @@ void MpiGroup::reduce_in_pieces(const Tensor& data, const Cut& cut, std::byte* o
   for (std::int64_t step = 0; step < pieces + 2; ++step) {
     if (step < pieces) post_exchange(data, cut, step);
     if (step >= 1 && step - 1 < pieces) {
-      finish(exchanges_[static_cast<std::size_t>((step - 1) % 2)], operation);
+      finish(at(exchanges_, (step - 1) % 2), operation);
       sum_piece(data, cut, step - 1, out);
       if (distribute) post_distribution(data, cut, step - 1);
     }
     if (step >= 2 && distribute) {
-      finish(distributions_[static_cast<std::size_t>((step - 2) % 2)], operation);
+      finish(at(distributions_, (step - 2) % 2), operation);
     }
   }
 }
 
 void MpiGroup::post_exchange(const Tensor& data, const Cut& cut, std::int64_t piece) {
-  MpiRequests& requests = exchanges_[static_cast<std::size_t>(piece % 2)];
+  MpiRequests& requests = at(exchanges_, piece % 2);
   const std::int64_t mine = cut.count(rank(), piece) * cut.element;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank()) requests.receive(staged(piece % 2, peer), mine, peer, exchange_tag);
@@ -230,16 +229,15 @@ void MpiGroup::post_exchange(const Tensor& data, const Cut& cut, std::int64_t pi
 
 void MpiGroup::sum_piece(const Tensor& data, const Cut& cut, std::int64_t piece, std::byte* out) {
   for (int peer = 0; peer < size(); ++peer) {
-    sources_[static_cast<std::size_t>(peer)] =
-        peer == rank() ? bytes_of(data) + cut.begin(rank(), piece) * cut.element
-                       : staged(piece % 2, peer);
+    at(sources_, peer) = peer == rank() ? bytes_of(data) + cut.begin(rank(), piece) * cut.element
+                                        : staged(piece % 2, peer);
   }
   sum_in_rank_order(out + piece * cut.per_piece * cut.element, sources_, cut.count(rank(), piece),
                     data.dtype);
 }
 
 void MpiGroup::post_distribution(const Tensor& data, const Cut& cut, std::int64_t piece) {
-  MpiRequests& requests = distributions_[static_cast<std::size_t>(piece % 2)];
+  MpiRequests& requests = at(distributions_, piece % 2);
   for (int step = 1; step < size(); ++step) {
     const int peer = (rank() + size() - step) % size();
     requests.receive(bytes_of(data) + cut.begin(peer, piece) * cut.element,
@@ -312,8 +310,8 @@ void MpiGroup::do_all_to_all(const Tensor& send, const Tensor& receive, const Co
   std::int64_t from = 0;
   std::int64_t to = 0;
   for (int peer = 0; peer < size(); ++peer) {
-    const std::int64_t sent = counts.send[static_cast<std::size_t>(peer)] * element;
-    const std::int64_t received = counts.receive[static_cast<std::size_t>(peer)] * element;
+    const std::int64_t sent = at(counts.send, peer) * element;
+    const std::int64_t received = at(counts.receive, peer) * element;
     if (peer == rank()) {
       copy_bytes(bytes_of(receive) + to, bytes_of(send) + from, std::min(sent, received));
     } else {
@@ -376,14 +374,14 @@ const char* trouble_seen(const MpiPeer& peer, const MpiPeer& self) {
 }  // namespace
 
 std::string MpiShared::describe(int world_rank) const {
-  const MpiPeer& peer = peers[static_cast<std::size_t>(world_rank)];
+  const MpiPeer& peer = at(peers, world_rank);
   return formatted("rank {} (host {}, process {})", world_rank, peer.host, peer.process);
 }
 
 std::string MpiShared::remarks() const {
   std::string text;
   for (std::size_t other = 0; other < peers.size(); ++other) {
-    const std::string trouble = trouble_seen(peers[other], peers[static_cast<std::size_t>(rank)]);
+    const std::string trouble = trouble_seen(peers[other], at(peers, rank));
     if (!trouble.empty()) text += formatted("; rank {} is {}", other, trouble);
   }
   return text;
@@ -504,9 +502,9 @@ class MpiWorld : public World {
   /// Makes one cheap system call for each rank of this host, since it is called often.
   int ended_rank() const {
     if (leaving_) return Watch::none;
-    const MpiPeer& self = shared_.peers[static_cast<std::size_t>(rank())];
+    const MpiPeer& self = at(shared_.peers, rank());
     for (int other = 0; other < size(); ++other) {
-      const MpiPeer& peer = shared_.peers[static_cast<std::size_t>(other)];
+      const MpiPeer& peer = at(shared_.peers, other);
       if (is_visible(peer, self) && is_gone(peer.process)) return other;
     }
     return Watch::none;

@@ -99,14 +99,13 @@ std::vector<int> split_rounds(std::span<const WireSpec> all, int world_size) {
   std::vector<std::vector<bool>> taken;  // whether a rank has a wire of the round, [round][rank]
   for (const WireSpec& wire : all) {
     const auto free = [&](const std::vector<bool>& round) {
-      return std::ranges::none_of(wire.ranks,
-                                  [&](int rank) { return round[static_cast<std::size_t>(rank)]; });
+      return std::ranges::none_of(wire.ranks, [&](int rank) { return at(round, rank); });
     };
     auto round = std::ranges::find_if(taken, free);
     if (round == taken.end()) {
       round = taken.insert(taken.end(), std::vector<bool>(static_cast<std::size_t>(world_size)));
     }
-    for (const int rank : wire.ranks) (*round)[static_cast<std::size_t>(rank)] = true;
+    for (const int rank : wire.ranks) at(*round, rank) = true;
     rounds.push_back(static_cast<int>(round - taken.begin()));
   }
   return rounds;

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/at.h"
 #include "base/collectives.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -185,7 +186,7 @@ class ThreadGroup : public HostGroup {
     meet(true);
     for (int other = 0; other < size(); ++other) {
       const std::int64_t place = begin_of(other) * element;
-      copy(bytes_of(data) + place, meeting_.parts[static_cast<std::size_t>(other)].data + place,
+      copy(bytes_of(data) + place, at(meeting_.parts, other).data + place,
            begin_of(other + 1) * element - place);
     }
     spend(start, 2 * (size() - 1), 2 * (data.bytes() - data.bytes() / size()));
@@ -202,8 +203,7 @@ class ThreadGroup : public HostGroup {
   void do_all_gather(const Tensor& shard, const Tensor& data) override {
     const auto start = show_and_meet(bytes_of(shard));
     for (int other = 0; other < size(); ++other) {
-      copy(bytes_of(data) + other * shard.bytes(),
-           meeting_.parts[static_cast<std::size_t>(other)].data, shard.bytes());
+      copy(bytes_of(data) + other * shard.bytes(), at(meeting_.parts, other).data, shard.bytes());
     }
     spend(start, gather_rounds(size(), data.bytes()), (size() - 1) * shard.bytes());
     meet(false);
@@ -211,7 +211,7 @@ class ThreadGroup : public HostGroup {
 
   void do_broadcast(const Tensor& data, int root) override {
     const auto start = show_and_meet(bytes_of(data));
-    copy(bytes_of(data), meeting_.parts[static_cast<std::size_t>(root)].data, data.bytes());
+    copy(bytes_of(data), at(meeting_.parts, root).data, data.bytes());
     spend(start, 1, data.bytes());
     meet(false);
   }
@@ -222,8 +222,8 @@ class ThreadGroup : public HostGroup {
     std::byte* place = bytes_of(receive);
     std::string mismatch;
     for (int other = 0; other < size(); ++other) {
-      const ThreadMeeting::Part& part = meeting_.parts[static_cast<std::size_t>(other)];
-      const std::int64_t expected = counts.receive[static_cast<std::size_t>(other)];
+      const ThreadMeeting::Part& part = at(meeting_.parts, other);
+      const std::int64_t expected = at(counts.receive, other);
       const std::int64_t sent = part.counts[rank()];
       if (sent != expected && mismatch.empty()) {
         mismatch = formatted("all_to_all '{}': {} sends {} elements where {} are expected", name(),
@@ -280,19 +280,18 @@ class ThreadGroup : public HostGroup {
   }
 
   std::string describe(int rank) const override {
-    return formatted("rank {} (host {}, a thread)", ranks()[static_cast<std::size_t>(rank)],
-                     shared_.host);
+    return formatted("rank {} (host {}, a thread)", at(ranks(), rank), shared_.host);
   }
 
   /// Publishes the buffer and meets. Also compares the calls, at no cost.
   Clock::time_point show_and_meet(const std::byte* data, const std::int64_t* counts = nullptr) {
-    ThreadMeeting::Part& mine = meeting_.parts[static_cast<std::size_t>(rank())];
+    ThreadMeeting::Part& mine = at(meeting_.parts, rank());
     mine.call = call();
     mine.data = data;
     mine.counts = counts;
     meet(true);
     for (int other = 0; other < size(); ++other) {
-      const CollectiveCall& theirs = meeting_.parts[static_cast<std::size_t>(other)].call;
+      const CollectiveCall& theirs = at(meeting_.parts, other).call;
       if (theirs == call()) continue;
       const std::lock_guard lock(meeting_.mutex);
       stop_reading();
@@ -314,10 +313,10 @@ class ThreadGroup : public HostGroup {
   /// buffers, which it may free next.
   void meet(bool reads) {
     std::unique_lock lock(meeting_.mutex);
-    const std::uint64_t mine = ++meeting_.arrivals[static_cast<std::size_t>(rank())];
+    const std::uint64_t mine = ++at(meeting_.arrivals, rank());
     const auto all_came = [&] { return std::ranges::min(meeting_.arrivals) >= mine; };
     try {
-      ThreadMeeting::Part& part = meeting_.parts[static_cast<std::size_t>(rank())];
+      ThreadMeeting::Part& part = at(meeting_.parts, rank());
       part.stream = on_device();
       if (part.stream != nullptr) part.before = part.stream->record();
       if (all_came() && meeting_.failure.empty()) meet_streams();
@@ -399,7 +398,7 @@ class ThreadGroup : public HostGroup {
   std::span<const int> missing_from(std::uint64_t meeting) {
     missing_.clear();
     for (int rank = 0; rank < size(); ++rank) {
-      if (meeting_.arrivals[static_cast<std::size_t>(rank)] < meeting) missing_.push_back(rank);
+      if (at(meeting_.arrivals, rank) < meeting) missing_.push_back(rank);
     }
     return missing_;
   }
@@ -454,7 +453,7 @@ class ThreadGroup : public HostGroup {
     }
     if (sent.line != nullptr || received.line != nullptr) return deliver_on_device(sent, received);
     copy_bytes(bytes_of(received.data), bytes_of(sent.data), sent.data.bytes());
-    auto& wire_free = meeting_.wire_free[static_cast<std::size_t>(sent.from)];
+    auto& wire_free = at(meeting_.wire_free, sent.from);
     wire_free = std::max(wire_free, Clock::now()) + wire_time(1, sent.data.bytes());
     sent.owner->finish(sent.ticket, wire_free);
     received.owner->finish(received.ticket, wire_free);
@@ -505,7 +504,7 @@ class ThreadWorld : public World {
     return std::make_unique<ThreadGroup>(name, std::move(members), place, *activity(), traffic_,
                                          shared_, meeting);
   }
-  Activity* activity() override { return &shared_.activities[static_cast<std::size_t>(rank_)]; }
+  Activity* activity() override { return &at(shared_.activities, rank_); }
 
   void check() const override { shared_.check(); }
   void abort(int exit_code) noexcept override {
@@ -533,7 +532,7 @@ WatchOptions watch_options(ThreadShared& shared) {
                              _exit(static_cast<int>(ExitCode::peer));
                            }};
   for (int rank = 0; rank < shared.size; ++rank) {
-    options.activities.push_back(&shared.activities[static_cast<std::size_t>(rank)]);
+    options.activities.push_back(&at(shared.activities, rank));
   }
   return options;
 }

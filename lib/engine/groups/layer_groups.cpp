@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "base/at.h"
 #include "plan/tables/layout.h"
 #include "plan/tables/mesh.h"
 
@@ -31,7 +32,7 @@ ContextGroups make_context_groups(const Plan& plan, const DeviceWorld& world) {
                          Carries carries) {
     std::vector<int> ranks;
     for (std::int64_t i = 0; i < count; ++i) {
-      ranks.push_back(all[static_cast<std::size_t>(first + i * step)]);
+      ranks.push_back(at(all, first + i * step));
     }
     return world.group(group_name(TrafficPurpose::layers, kind), ranks, Lane::layers, carries);
   };

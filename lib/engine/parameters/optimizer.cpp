@@ -67,7 +67,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, const ParamStore& store, con
                .state = state};
     const int kept = updated_states(spec.update, config);
     for (int k = 0; k < kept; ++k) at(one.states, k) = store.state(i, k);
-    by_row[static_cast<std::size_t>(spec.update)].push_back(one);
+    at(by_row, spec.update).push_back(one);
   }
   for (std::vector<Update>& list : by_row) {
     if (!list.empty()) updates_.emplace_back(std::move(list), &stream);
@@ -499,7 +499,7 @@ void take_into_average(const Tensor& biases, int parameter, const ParamStore& st
 void move_expert_biases(const ModelShape& model, const Tensor& sums, const ParamStore& store) {
   const HostValues counted(sums);
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
-    const ParamSpec& row = store.table()[static_cast<std::size_t>(i)];
+    const ParamSpec& row = at(store.table(), i);
     const Slice own = store.owned(i);
     if (row.kind != ParamKind::expert_bias || own.length() == 0) continue;
     const std::int64_t layer = row.unit - 1;

@@ -297,8 +297,7 @@ ReplicaCheck::ReplicaCheck(const Plan& plan, const ParamStore& store, World& wor
     : store_(store), shards_(plan.stage_of(world.rank()).shards) {
   std::map<std::vector<int>, std::vector<int>> by_ranks;
   for (int i = 0; i < static_cast<int>(store.table().size()); ++i) {
-    by_ranks[holders_of(store.table()[static_cast<std::size_t>(i)], plan.mesh, world.rank())]
-        .push_back(i);
+    by_ranks[holders_of(at(store.table(), i), plan.mesh, world.rank())].push_back(i);
   }
   // Every rank forms its groups in the same order, which avoids a deadlock.
   for (auto& [ranks, parameters] : by_ranks) {
@@ -327,11 +326,11 @@ void ReplicaCheck::run(std::int64_t completed_steps) const {
       const auto hashes = gather_values(*shared.group, hash_of({&index, 1}));
       const std::string ranks = who_differs(hashes, shared.ranks);
       if (ranks.empty()) continue;
-      throw Error(ExitCode::peer,
-                  formatted("after step {} the replicas of {} differ: rank(s) {} do not hold the "
-                            "values of rank {}",
-                            completed_steps, store_.table()[static_cast<std::size_t>(index)].name,
-                            ranks, shared.ranks.front()));
+      throw Error(
+          ExitCode::peer,
+          formatted("after step {} the replicas of {} differ: rank(s) {} do not hold the "
+                    "values of rank {}",
+                    completed_steps, at(store_.table(), index).name, ranks, shared.ranks.front()));
     }
   }
 }
