@@ -115,12 +115,8 @@ void report_missing(const std::string& text, Diagnostics& diagnostics) {
   const ReadResult read = read_config_text(text, "", {});
   for (const Diagnostic& diagnostic : read.diagnostics.list()) {
     if (diagnostic.code != "missing-key") continue;
-    diagnostics.add({Severity::warning,
-                     "missing-key",
-                     diagnostic.path,
-                     "required, and nothing in the file gives it",
-                     diagnostic.help,
-                     {}});
+    diagnostics.add({Severity::warning, "missing-key", diagnostic.path,
+                     "required, and nothing in the file gives it", diagnostic.help});
   }
 }
 
@@ -230,12 +226,8 @@ bool take_model(Migration& migration, const std::string& text, const std::string
   if (!is_model || start == std::string::npos || text[start] != '{') return false;
   const HuggingFaceConfig read = read_hugging_face_config(text);
   for (const std::string& problem : read.problems) {
-    diagnostics.add({Severity::error,
-                     "model-directory",
-                     "model",
-                     problem,
-                     "see docs/huggingface.md for what is read",
-                     {Place::Origin::file, name, 0, 0, 0}});
+    diagnostics.add({Severity::error, "model-directory", "model", problem,
+                     "see docs/huggingface.md for what is read", whole_file(name)});
   }
   if (!read.problems.empty()) return true;
   const int index = migration.tree().add_text(Place::Origin::model_files, name);
@@ -256,12 +248,9 @@ void report_unready(const std::string& text, Diagnostics& diagnostics) {
   for (const Diagnostic& one : read.diagnostics.list()) {
     if (one.severity != Severity::error || one.code == "unset-variable") continue;
     const bool missing = one.code == "missing-key";
-    diagnostics.add({is_bad_value(one.code) ? Severity::error : Severity::warning,
-                     one.code,
-                     one.path,
-                     missing ? "required, and nothing in the file gives it" : one.message,
-                     one.help,
-                     {}});
+    diagnostics.add({is_bad_value(one.code) ? Severity::error : Severity::warning, one.code,
+                     one.path, missing ? "required, and nothing in the file gives it" : one.message,
+                     one.help});
   }
 }
 
@@ -292,12 +281,8 @@ Migrated migrate_from(Project project, std::string_view given, const std::string
   tree.add_text(Place::Origin::file, name);
   result.diagnostics.add_source(name, text);
   if (text.size() > max_yaml_bytes) {
-    result.diagnostics.add({Severity::error,
-                            "too-large",
-                            "",
-                            "the file is larger than 1 MiB",
-                            "is this the right file?",
-                            {Place::Origin::file, name, 0, 0, 0}});
+    result.diagnostics.add({Severity::error, "too-large", "", "the file is larger than 1 MiB",
+                            "is this the right file?", whole_file(name)});
     return result;
   }
   if (const auto control = find_control(text)) {
@@ -313,12 +298,9 @@ Migrated migrate_from(Project project, std::string_view given, const std::string
   std::vector<ForeignValue> values = read_values(project, tree, text, result.diagnostics);
   if (result.diagnostics.has_errors()) return result;
   if (values.empty()) {
-    result.diagnostics.add({Severity::error,
-                            "missing-key",
-                            "",
-                            formatted("no keys of {} found", name_of(project)),
-                            "is --from right?",
-                            {Place::Origin::file, name, 0, 0, 0}});
+    result.diagnostics.add({Severity::error, "missing-key", "",
+                            formatted("no keys of {} found", name_of(project)), "is --from right?",
+                            whole_file(name)});
     return result;
   }
   Migration migration(project, name, values, tree, result.diagnostics);

@@ -430,7 +430,7 @@ void Migration::remove(const std::string& path) { tree_.remove(map_of(path), las
 
 void Migration::not_carried(std::string_view key, const std::string& why) {
   const ForeignValue* value = given(key);
-  const Place nowhere{Place::Origin::file, file_, 0, 0, 0};
+  const Place nowhere = whole_file(file_);
   diagnostics_.add({Severity::warning, "not-carried", std::string(key),
                     (value == nullptr ? "" : written(*value) + ": ") + why, "",
                     value == nullptr ? nowhere : tree_.place(value->span)});
@@ -444,8 +444,7 @@ void Migration::refuse(const ForeignValue& value, const std::string& message,
 
 void Migration::refuse(const std::string& path, const std::string& message, const std::string& help,
                        const char* code) {
-  diagnostics_.add(
-      {Severity::error, code, path, message, help, {Place::Origin::file, file_, 0, 0, 0}});
+  diagnostics_.add({Severity::error, code, path, message, help, whole_file(file_)});
 }
 
 void Migration::contradict(const std::string& path, const ForeignValue& value) {

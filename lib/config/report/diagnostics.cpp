@@ -127,12 +127,8 @@ void Diagnostics::keep_first(std::size_t most) {
   if (list_.size() <= most) return;
   const std::size_t dropped = list_.size() - most;
   list_.resize(most);
-  list_.push_back({Severity::error,
-                   "too-many",
-                   "",
-                   formatted("{} more findings are not shown", dropped),
-                   "",
-                   {}});
+  list_.push_back(
+      {Severity::error, "too-many", "", formatted("{} more findings are not shown", dropped), ""});
 }
 
 std::string Diagnostics::source_line(const Place& place) const {

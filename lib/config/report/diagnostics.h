@@ -28,6 +28,9 @@ struct Place {
   std::string position() const;
 };
 
+/// The place of a file as a whole.
+inline Place whole_file(const std::string& name) { return {Place::Origin::file, name}; }
+
 /// Maps dotted paths to the places where their values were given.
 class SourceMap {
  public:
@@ -55,7 +58,7 @@ struct Diagnostic {
   std::string path;     // dotted path in the schema, empty for syntax errors
   std::string message;  // one sentence, no final period: the value, the rule and its numbers
   std::string help;     // suggestion; may be empty
-  Place place;
+  Place place{};
 };
 
 class Diagnostics {

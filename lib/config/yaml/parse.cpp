@@ -659,12 +659,9 @@ int parse_yaml(YamlTree& tree, const std::string& text, int text_index, Diagnost
   }
   const int root = builder.root();
   if (root < 0 || tree.node(root).kind == YamlNode::Kind::null) {
-    diagnostics.add({Severity::error,
-                     "empty-file",
-                     "",
-                     "the file contains no configuration",
+    diagnostics.add({Severity::error, "empty-file", "", "the file contains no configuration",
                      "a configuration has the sections model, data, train and lr_schedule",
-                     {Place::Origin::file, name, 0, 0, 0}});
+                     whole_file(name)});
     return -1;
   }
   for (const Diagnostic& diagnostic : found.list()) diagnostics.add(diagnostic);
