@@ -100,10 +100,8 @@ std::int64_t Plan::parameter_count() const { return count_parameters(*this, mode
 std::int64_t Plan::active_parameter_count() const { return count_parameters(*this, model.topk); }
 
 const MemoryEstimate& Plan::max_memory() const {
-  const auto most = std::max_element(
-      stages.begin(), stages.end(),
-      [](const auto& a, const auto& b) { return a.memory.device() < b.memory.device(); });
-  return most->memory;
+  const auto bytes = [](const StagePlan& stage) { return stage.memory.device(); };
+  return std::ranges::max_element(stages, {}, bytes)->memory;
 }
 
 std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank) {
@@ -117,13 +115,12 @@ std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank) {
 }
 
 bool frees_weights(const StagePlan& stage) {
-  return std::any_of(stage.gathers.begin(), stage.gathers.end(),
-                     [](const GatherBlock& block) { return block.freed; });
+  return std::ranges::any_of(stage.gathers, &GatherBlock::freed);
 }
 
 std::int64_t visits_of(const StagePlan& stage, ActionKind kind, int bucket) {
-  return std::count_if(stage.actions.begin(), stage.actions.end(),
-                       [&](const Action& row) { return row.kind == kind && row.bucket == bucket; });
+  return std::ranges::count_if(
+      stage.actions, [&](const Action& row) { return row.kind == kind && row.bucket == bucket; });
 }
 
 ScheduleInput schedule_input(const Plan& plan, int stage) {
@@ -159,10 +156,10 @@ bool defers_in_view(const StagePlan& stage, int view) {
 }
 
 bool partial_in_view(const StagePlan& stage, int view, int unit) {
-  const auto chunk = std::find_if(stage.units.begin(), stage.units.end(),
-                                  [unit](const UnitRange& range) { return range.holds(unit); }) -
-                     stage.units.begin();
-  return stage.forms.in_partial(static_cast<int>(chunk), microbatch_in(stage, view));
+  const auto chunk =
+      std::ranges::find_if(stage.units, [&](const UnitRange& range) { return range.holds(unit); });
+  return stage.forms.in_partial(static_cast<int>(chunk - stage.units.begin()),
+                                microbatch_in(stage, view));
 }
 
 ChunkRows rows_in_view(const Plan& plan, const StagePlan& rows, int stage, int view) {

@@ -4,7 +4,6 @@
 #include <limits>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "base/at.h"
@@ -127,9 +126,8 @@ FormBytes form_bytes(const Plan& plan, int stage, int unit, const BlockForm& for
 }
 
 std::vector<FormPoint> hull_of(std::vector<FormPoint> all) {
-  std::ranges::sort(all, [](const FormPoint& a, const FormPoint& b) {
-    return std::tuple(-a.kept, a.seconds) < std::tuple(-b.kept, b.seconds);
-  });
+  std::ranges::sort(all, {},
+                    [](const FormPoint& one) { return std::pair(-one.kept, one.seconds); });
   std::vector<FormPoint> hull;
   const auto slope = [](const FormPoint& a, const FormPoint& b) {
     return (b.seconds - a.seconds) / static_cast<double>(a.kept - b.kept);
@@ -385,9 +383,8 @@ std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Move
       costs.push_back(cost_of(plan, stage, kind, form, laid, rates));
     }
   }
-  std::stable_sort(costs.begin(), costs.end(), [](const auto& a, const auto& b) {
-    return a.experts != b.experts ? b.experts : a.kept > b.kept;
-  });
+  std::ranges::stable_sort(
+      costs, {}, [](const RecomputeCost& one) { return std::pair(one.experts, -one.kept); });
   return costs;
 }
 

@@ -460,8 +460,8 @@ class Steps {
         done_(static_cast<std::size_t>(places_.count())) {}
 
   bool finished() const {
-    return std::all_of(done_.begin(), done_.end(),
-                       [&](const Done& done) { return done.weights == microbatches_; });
+    return std::ranges::all_of(done_,
+                               [&](const Done& done) { return done.weights == microbatches_; });
   }
 
   /// Every stage takes its next pass; returns that of `stage`.

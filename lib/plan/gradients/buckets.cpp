@@ -189,8 +189,7 @@ std::vector<int> group_layers(const Builder& builder, Buffer& buffer, const Buck
     const auto [at, fresh] = ready.try_emplace(group(index), unit);
     if (!fresh) at->second = std::min(at->second, unit);
   }
-  std::stable_sort(buffer.parameters.begin(), buffer.parameters.end(),
-                   [&](int a, int b) { return ready[group(a)] > ready[group(b)]; });
+  std::ranges::stable_sort(buffer.parameters, {}, [&](int index) { return -ready[group(index)]; });
   std::vector<int> blocks;
   for (const int index : buffer.parameters) blocks.push_back(group(index));
   return blocks;

@@ -77,9 +77,7 @@ class Gathers {
   }
 
   std::vector<GatherBlock> take() {
-    std::stable_sort(made_.begin(), made_.end(), [](const GatherBlock& a, const GatherBlock& b) {
-      return a.units.begin < b.units.begin;
-    });
+    std::ranges::stable_sort(made_, {}, [](const GatherBlock& one) { return one.units.begin; });
     return std::move(made_);
   }
 

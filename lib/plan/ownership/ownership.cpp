@@ -47,12 +47,9 @@ Ranks replica_ranks(const Ranks& data, std::int64_t copies, const Mesh& mesh, st
 /// The length of the shortest prefix of which the list is a repetition.
 std::size_t period_of(const std::vector<std::int64_t>& list) {
   for (std::size_t period = 1; period < list.size(); ++period) {
-    if (list.size() % period != 0) continue;
-    bool repeats = true;
-    for (std::size_t i = period; i < list.size() && repeats; ++i) {
-      repeats = list[i] == list[i - period];
-    }
-    if (repeats) return period;
+    const auto second = list.begin() + static_cast<std::ptrdiff_t>(period);
+    const bool divides = list.size() % period == 0;
+    if (divides && std::equal(second, list.end(), list.begin())) return period;
   }
   return list.size();
 }
@@ -397,8 +394,8 @@ Copies copies_of(const Ownership& own, const OwnershipTable& table, const Optimi
     return {route.copies, route.copy};
   }
   if (shard.kind != ShardKind::whole) return {};
-  const std::vector<int>& ranks = data[parameter.expert];
-  return {std::ssize(ranks), std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin()};
+  const Ranks& ranks = data[parameter.expert];
+  return {std::ssize(ranks), place_of(ranks, rank)};
 }
 
 }  // namespace

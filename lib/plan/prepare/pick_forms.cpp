@@ -83,8 +83,7 @@ std::vector<Option> options_of(const Setting& setting, int unit, bool on_host) {
     if (config.offload.double_buffering) option.works += option.bytes.on_host;
     all.push_back(option);
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Option& a, const Option& b) { return a.seconds < b.seconds; });
+  std::ranges::stable_sort(all, {}, &Option::seconds);
   std::vector<Option> best;
   for (const Option& option : all) {
     const auto worse = [&](const Option& other) { return beats(other, option); };
@@ -114,9 +113,7 @@ Choices extend(const Choices& choices, const std::vector<Option>& options,
       if (counts(one)) all.push_back(one);
     }
   }
-  std::sort(all.begin(), all.end(), [](const Choice& a, const Choice& b) {
-    return a.seconds != b.seconds ? a.seconds < b.seconds : a.kept < b.kept;
-  });
+  std::ranges::sort(all, {}, [](const Choice& one) { return std::pair(one.seconds, one.kept); });
   Choices best;
   for (const Choice& choice : all) {
     if (best.empty() || choice.kept < best.back().kept) best.push_back(choice);

@@ -249,9 +249,8 @@ class Search {
   /// sizes for the given batch. Empty if there are none.
   std::string best() {
     collect();
-    std::stable_sort(all_.begin(), all_.end(), [](const Suggestion& a, const Suggestion& b) {
-      return a.keys != b.keys ? a.keys < b.keys : a.distance < b.distance;
-    });
+    std::ranges::stable_sort(
+        all_, {}, [](const Suggestion& one) { return std::pair(one.keys, one.distance); });
     const std::string first = nearest_legal(false);
     const bool keeps_batch = first.find("batch_size") == std::string::npos;
     const std::string second = keeps_batch ? "" : nearest_legal(true);

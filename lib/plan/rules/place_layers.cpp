@@ -277,15 +277,11 @@ Counts cut_by_ends(const Cut& cut) {
                   help + "give the layers of each stage with pipeline.layout");
   }
   const std::int64_t middle = between > 0 ? rest / between : 0;
-  const std::string first_path = key("first_stage_layers");
-  const std::string last_path = key("last_stage_layers");
-  if (first && !fits_chunks(cut, first_path, named("first_stage_layers", *first), *first)) {
-    return std::nullopt;
-  }
-  if (last && !fits_chunks(cut, last_path, named("last_stage_layers", *last), *last)) {
-    return std::nullopt;
-  }
-  if (!fits_chunks(cut, cut.first_or_last(),
+  const auto fits_end = [&](const char* name, const std::optional<std::int64_t>& count) {
+    return !count || fits_chunks(cut, key(name), named(name, *count), *count);
+  };
+  if (!fits_end("first_stage_layers", first) || !fits_end("last_stage_layers", last) ||
+      !fits_chunks(cut, cut.first_or_last(),
                    formatted("the {} layers of each other stage ({})", middle, what), middle)) {
     return std::nullopt;
   }

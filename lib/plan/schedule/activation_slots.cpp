@@ -314,8 +314,7 @@ class Assignment {
         stays.push_back({from, until, index, m});
       });
     }
-    std::stable_sort(stays.begin(), stays.end(),
-                     [](const Stay& a, const Stay& b) { return a.from < b.from; });
+    std::ranges::stable_sort(stays, {}, &Stay::from);
     using Ending = std::pair<int, int>;  // last row, slot
     std::priority_queue<Ending, std::vector<Ending>, std::greater<>> endings;
     Taken taken;

@@ -155,8 +155,7 @@ Ring ring_of(const std::vector<RowSpans>& lives, const std::vector<std::int64_t>
   ring.slot.assign(lives.size(), -1);
   std::vector<std::size_t> order(lives.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](std::size_t a, std::size_t b) { return sizes[a] > sizes[b]; });
+  std::ranges::stable_sort(order, {}, [&](std::size_t one) { return -sizes[one]; });
   std::vector<RowSpans> taken;
   for (const std::size_t one : order) {
     if (lives[one].empty()) continue;

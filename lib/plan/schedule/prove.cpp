@@ -16,11 +16,12 @@ namespace trainctl {
 
 namespace {
 
+using Fail = std::function<void(const std::string& what)>;  // about the current row
+
 // The part of a schedule's proof about passes in legs (Action::leg). For rows being sent, a rank
 // has one buffer for F and one for R and B.
 class ExchangeProof {
  public:
-  using Fail = std::function<void(const std::string&)>;
   explicit ExchangeProof(Fail fail) : fail_(std::move(fail)) {}
 
   /// Checks an F, R or B row; returns whether its pass is complete.
@@ -65,8 +66,6 @@ void make_room(std::vector<int>& slots, int slot) {
 // are read, and gradients are not added to a slot that is in use by another bucket or sum.
 class MoveProof {
  public:
-  using Fail = std::function<void(const std::string& what)>;  // about the current row
-
   /// Keeps references to `buckets` and `blocks`.
   MoveProof(const std::vector<BucketSum>& buckets, const std::vector<GatherBlock>& blocks,
             Fail fail)
@@ -211,8 +210,6 @@ class MoveProof {
 // after F, and back before they are read.
 class CopyProof {
  public:
-  using Fail = std::function<void(const std::string& what)>;  // about the current row
-
   /// Keeps a reference to `input`.
   CopyProof(const ScheduleInput& input, Fail fail) : input_(input), fail_(std::move(fail)) {
     int end = 0;
@@ -446,10 +443,7 @@ class Proof {
   void forward(const Action& action) {
     RankProgress& now = at(action);
     if (!now.fetched) fail("its data is not fetched");
-    if (receives(action) && !now.received_forward) fail("its input is not received");
-    if (receives(action) && posts_only() && !now.waited_forward) {
-      fail("its input is not waited for");
-    }
+    if (receives(action)) check_arrival("input", now.received_forward, now.waited_forward);
     const auto from = places_.before(in_.stage, action.chunk);
     const RankProgress* below = neighbour(action, from);
     if (below != nullptr && !forward_done(*below, units_of(from))) {
@@ -482,10 +476,7 @@ class Proof {
   void backward(const Action& action) {
     RankProgress& now = at(action);
     if (!forward_done(now, units(action))) fail("B before F of all units");
-    if (sends(action) && !now.received_backward) fail("its gradient is not received");
-    if (sends(action) && posts_only() && !now.waited_backward) {
-      fail("its gradient is not waited for");
-    }
+    if (sends(action)) check_arrival("gradient", now.received_backward, now.waited_backward);
     const auto from = places_.after(in_.stage, action.chunk);
     const RankProgress* above = neighbour(action, from);
     if (above != nullptr && !backward_done(*above, units_of(from))) {
@@ -525,12 +516,11 @@ class Proof {
   }
 
   /// Whether all B have run.
-  bool passes_over() const {
+  bool passes_over() {
     for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
+      const UnitRange& range = in_.units[static_cast<std::size_t>(chunk)];
       for (int microbatch = 0; microbatch < in_.microbatches; ++microbatch) {
-        const RankProgress& now =
-            progress_[static_cast<std::size_t>(chunk * in_.microbatches + microbatch)];
-        if (!backward_done(now, in_.units[static_cast<std::size_t>(chunk)])) return false;
+        if (!backward_done(at(chunk, microbatch), range)) return false;
       }
     }
     return true;
@@ -584,27 +574,22 @@ class Proof {
   }
 
   void message(const Action& action) {
+    using enum ActionKind;
     RankProgress& now = at(action);
-    switch (action.kind) {
-      case ActionKind::receive_forward:
-        if (!receives(action)) fail("no other stage has the chunk before it");
-        once(now.received_forward);
-        break;
-      case ActionKind::receive_backward:
-        if (!sends(action)) fail("no other stage has the chunk after it");
-        once(now.received_backward);
-        break;
-      case ActionKind::send_forward:
-        if (!sends(action)) fail("no other stage has the chunk after it");
-        if (!forward_done(now, units(action))) fail("is sent before F has made it");
-        once(now.sent_forward);
-        break;
-      default:
-        if (!receives(action)) fail("no other stage has the chunk before it");
-        if (!backward_done(now, units(action))) fail("is sent before B has made it");
-        once(now.sent_backward);
-        break;
+    const ActionKind kind = action.kind;
+    const bool below = kind == receive_forward || kind == send_backward;
+    if (below && !receives(action)) fail("no other stage has the chunk before it");
+    if (!below && !sends(action)) fail("no other stage has the chunk after it");
+    if (kind == send_forward && !forward_done(now, units(action))) {
+      fail("is sent before F has made it");
     }
+    if (kind == send_backward && !backward_done(now, units(action))) {
+      fail("is sent before B has made it");
+    }
+    once(kind == receive_forward    ? now.received_forward
+         : kind == receive_backward ? now.received_backward
+         : kind == send_forward     ? now.sent_forward
+                                    : now.sent_backward);
   }
 
   void finish_forward() {
@@ -616,7 +601,11 @@ class Proof {
     legs_.finish();
   }
 
-  bool posts_only() const { return in_.messages.mode == MessageMode::overlapped; }
+  void check_arrival(const std::string& what, bool received, bool waited) {
+    if (!received) fail("its " + what + " is not received");
+    const bool posts_only = in_.messages.mode == MessageMode::overlapped;
+    if (posts_only && !waited) fail("its " + what + " is not waited for");
+  }
   void wait_message(bool received, bool& waited) {
     if (!received) fail("is not being received");
     once(waited);

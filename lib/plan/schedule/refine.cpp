@@ -57,8 +57,7 @@ class Refinement {
       }
       // Buckets of experts are last in the layout, but become ready between the others.
       for (auto* list : {&chunk.once_buckets, &chunk.each_buckets}) {
-        std::stable_sort(list->begin(), list->end(),
-                         [&](int a, int b) { return ready_at(a) > ready_at(b); });
+        std::ranges::stable_sort(*list, {}, [&](int bucket) { return -ready_at(bucket); });
       }
       chunk.each.assign(microbatches_, chunk.once);
       chunk.together = !overlap;

@@ -309,34 +309,34 @@ class Play {
     at(sent_seconds_, rank) += seconds;
   }
 
+  /// Lets the rank join the sum or gather at `point`, which is added if it is none.
+  void meet(int rank, std::size_t row, int& point, Queues& queues) {
+    const RankRows& mine = at(input_.ranks, rank);
+    if (point == none) point = add_point(rank, row, row + 1, 0.0);
+    graph_.raise_cost(point, cost_of(mine, mine.rows[row]));
+    graph_.wait(point, queues.compute);
+    if (queues.axis != point) graph_.wait(point, queues.axis);
+    queues.axis = point;
+    launch(point, point, queues);
+    if (input_.hosts_meet) queues.compute = point;
+  }
   void join(int rank, std::size_t row, Queues& queues) {
     const RankRows& mine = at(input_.ranks, rank);
     const Action& action = mine.rows[row];
     Exchange& meeting = exchanges_[{mine.input.stage, action.kind, action.bucket, action.visit}];
-    if (meeting.point == none) meeting.point = add_point(rank, row, row + 1, 0.0);
-    graph_.raise_cost(meeting.point, cost_of(mine, action));
     meeting.members.push_back(rank);
-    graph_.wait(meeting.point, queues.compute);
-    if (queues.axis != meeting.point) graph_.wait(meeting.point, queues.axis);
-    queues.axis = meeting.point;
-    launch(meeting.point, meeting.point, queues);
-    if (input_.hosts_meet) queues.compute = meeting.point;
+    meet(rank, row, meeting.point, queues);
   }
 
   /// Joins the sum of a tied embedding, which follows the stage's own sum of the bucket.
   void join_embedding(int rank, std::size_t row, Queues& queues) {
     const RankRows& mine = at(input_.ranks, rank);
     EmbeddingSum& meeting = embeddings_[{mine.replica, mine.inner}];
-    if (meeting.point == none) meeting.point = add_point(rank, row, row + 1, 0.0);
-    graph_.raise_cost(meeting.point, cost_of(mine, mine.rows[row]));
     const ChunkPlaces places = mine.input.places();
     meeting.first = meeting.first || mine.input.stage == places.first_stage();
     meeting.last = meeting.last || mine.input.stage == places.last_stage();
-    graph_.wait(meeting.point, queues.compute);
-    if (queues.axis != meeting.point) graph_.wait(meeting.point, queues.axis);
-    queues.axis = queues.embedding = meeting.point;
-    launch(meeting.point, meeting.point, queues);
-    if (input_.hosts_meet) queues.compute = meeting.point;
+    meet(rank, row, meeting.point, queues);
+    queues.embedding = meeting.point;
     queues.embedding_bucket = mine.rows[row].bucket;
     const int stage = mine.input.stage;
     for (const auto& [key, sum] : exchanges_) {

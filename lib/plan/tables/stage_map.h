@@ -60,8 +60,7 @@ inline std::vector<int> blocks_of(const std::vector<UnitRange>& units, std::int6
 
 /// Whether one of a stage's chunks holds `unit`.
 inline bool holds(const std::vector<UnitRange>& units, int unit) {
-  return std::any_of(units.begin(), units.end(),
-                     [unit](const UnitRange& range) { return range.holds(unit); });
+  return std::ranges::any_of(units, [&](const UnitRange& range) { return range.holds(unit); });
 }
 
 /// The prefix of the names of a block's parameters and activations: "layers.3." for unit 4.
