@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +29,14 @@ constexpr std::string_view take_word(std::string_view& list) {
   const std::string_view word = list.substr(0, size);
   list.remove_prefix(std::min(size + 1, list.size()));
   return word;
+}
+
+/// The first words of a list, such as the names of an enumeration's values.
+template <std::size_t count>
+constexpr std::array<std::string_view, count> take_words(std::string_view list) {
+  std::array<std::string_view, count> words{};
+  for (std::string_view& word : words) word = take_word(list);
+  return words;
 }
 
 /// The value of a key that takes one word of a list; the first word is the default. `key == "skip"`

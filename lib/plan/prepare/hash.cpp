@@ -8,6 +8,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "base/text.h"
 #include "config/schema/fields.h"
 #include "plan/prepare/hash.h"
 
@@ -229,97 +230,64 @@ struct Exception {
   enum class Hashed { nothing, given, changed, word };
   Hashed hashed = Hashed::nothing;
   std::string_view reason;
-  std::vector<std::string_view> paths;  // paths of keys, or of sections with all keys
+  std::string_view paths;  // with a blank between two
 };
 
-/// The first row with a path decides.
-const std::vector<Exception>& exceptions() {
-  using enum Exception::Hashed;
-  static const std::vector<Exception> rows{
-      {nothing, "its values are hashed themselves", {"model.preset"}},
-      {nothing, "add_kinds says what it means", {"model.layers", "model.layer_pattern"}},
-      {changed,
-       "a plan without it has the hash that it had",
-       {"model.use_rope", "log.max_attention_logit", "optimizer.qk_clip_threshold",
-        "optimizer.qk_clip_alpha"}},
-      {given,
-       "hosts may keep the model or the data elsewhere",
-       {"model.from", "data.validation.path"}},
-      {nothing,
-       "Plan::model says it, where it is not the family's usual",
-       {"model.rope_scaling.type",
-        "model.rope_scaling.attention_factor",
-        "model.rope_scaling.beta_fast",
-        "model.rope_scaling.beta_slow",
-        "model.rope_scaling.mscale",
-        "model.rope_scaling.mscale_all_dim",
-        "model.rope_scaling.truncate",
-        "model.rope_scaling.alpha",
-        "model.rope_scaling.short_factor",
-        "model.rope_scaling.long_factor",
-        "model.rotary_percent",
-        "model.rotary_interleaved",
-        "model.softmax_scale",
-        "model.sliding_window",
-        "model.attention_chunk_size",
-        "model.attn_logit_softcapping",
-        "model.attention_temperature",
-        "model.softmax_type",
-        "model.attention_output_gate",
-        "model.final_logit_softcapping",
-        "model.add_out_bias",
-        "model.add_mlp_bias",
-        "model.activation",
-        "model.gated_linear_unit",
-        "model.glu_linear_offset",
-        "model.activation_func_clamp_value",
-        "model.norm_placement",
-        "model.qk_layernorm_form",
-        "model.qk_layernorm_after_rope",
-        "model.zero_centered_norm",
-        "model.embedding_multiplier",
-        "model.residual_multiplier",
-        "model.logit_scale"}},
-      {nothing,
-       "hosts may keep their data and output elsewhere",
-       {"data.train.path", "data.cache_dir", "output.dir"}},
-      {word, "hosts may keep the model's file elsewhere", {"data.tokenizer"}},
-      {nothing,
-       "each rank reads ahead, and writes its messages, on its own",
-       {"data.prefetch", "log.level", "log.color"}},
-      {nothing,
-       "a member of Plan says what it means",
-       {"parallel.device", "parallel.attention_backend", "parallel.cuda_graphs",
-        "parallel.head_chunk", "parallel.share_devices", "parallel.product_sm_margin"}},
-      {nothing, "all ranks take that of rank 0", {"parallel.product_algorithms"}},
-      {nothing, "only `plan` uses it", {"parallel.global_rank"}},
-      {nothing, "it changes no result", {"parallel.deadline_seconds"}},
-      {nothing, "it takes effect before the ranks compare plans", {"parallel.check_collectives"}},
-      {nothing,
-       "files that no rank waits for",
-       {"parallel.strategy_ckpt_config", "parallel.group_ckpt_save_file"}},
-      {nothing,
-       "it only predicts times or a cost",
-       {"cluster.device", "cluster.software", "cluster.levels", "cluster.price_per_hour"}},
-      {given,
-       "the rates only predict times; whether they are given decides what all ranks measure",
-       {"cluster"}},
-      {given, "only the first rank uses the path; all ranks send their rows", {"log.trace"}},
-      {nothing,
-       "only the first rank uses it",
-       {"output.overwrite", "output.tensorboard", "checkpoint.keep", "checkpoint.keep_every",
-        "checkpoint.keep_best"}}};
-  return rows;
-}
-
+/// The first row with a path decides; a row has paths of keys, or of sections with all keys.
 const Exception* find_exception(std::string_view path) {
-  const auto covers = [&](std::string_view covered) {
-    return path.starts_with(covered) &&
-           (path.size() == covered.size() || path[covered.size()] == '.');
+  using enum Exception::Hashed;
+  static constexpr Exception rows[] = {
+      {nothing, "its values are hashed themselves", "model.preset"},
+      {nothing, "add_kinds says what it means", "model.layers model.layer_pattern"},
+      {changed, "a plan without it has the hash that it had",
+       "model.use_rope log.max_attention_logit optimizer.qk_clip_threshold "
+       "optimizer.qk_clip_alpha"},
+      {given, "hosts may keep the model or the data elsewhere", "model.from data.validation.path"},
+      {nothing, "Plan::model says it, where it is not the family's usual",
+       "model.rope_scaling.type model.rope_scaling.attention_factor "
+       "model.rope_scaling.beta_fast model.rope_scaling.beta_slow model.rope_scaling.mscale "
+       "model.rope_scaling.mscale_all_dim model.rope_scaling.truncate "
+       "model.rope_scaling.alpha model.rope_scaling.short_factor "
+       "model.rope_scaling.long_factor model.rotary_percent model.rotary_interleaved "
+       "model.softmax_scale model.sliding_window model.attention_chunk_size "
+       "model.attn_logit_softcapping model.attention_temperature model.softmax_type "
+       "model.attention_output_gate model.final_logit_softcapping model.add_out_bias "
+       "model.add_mlp_bias model.activation model.gated_linear_unit model.glu_linear_offset "
+       "model.activation_func_clamp_value model.norm_placement model.qk_layernorm_form "
+       "model.qk_layernorm_after_rope model.zero_centered_norm model.embedding_multiplier "
+       "model.residual_multiplier model.logit_scale"},
+      {nothing, "hosts may keep their data and output elsewhere",
+       "data.train.path data.cache_dir output.dir"},
+      {word, "hosts may keep the model's file elsewhere", "data.tokenizer"},
+      {nothing, "each rank reads ahead, and writes its messages, on its own",
+       "data.prefetch log.level log.color"},
+      {nothing, "a member of Plan says what it means",
+       "parallel.device parallel.attention_backend parallel.cuda_graphs parallel.head_chunk "
+       "parallel.share_devices parallel.product_sm_margin"},
+      {nothing, "all ranks take that of rank 0", "parallel.product_algorithms"},
+      {nothing, "only `plan` uses it", "parallel.global_rank"},
+      {nothing, "it changes no result", "parallel.deadline_seconds"},
+      {nothing, "it takes effect before the ranks compare plans", "parallel.check_collectives"},
+      {nothing, "files that no rank waits for",
+       "parallel.strategy_ckpt_config parallel.group_ckpt_save_file"},
+      {nothing, "it only predicts times or a cost",
+       "cluster.device cluster.software cluster.levels cluster.price_per_hour"},
+      {given, "the rates only predict times; whether they are given decides what all ranks measure",
+       "cluster"},
+      {given, "only the first rank uses the path; all ranks send their rows", "log.trace"},
+      {nothing, "only the first rank uses it",
+       "output.overwrite output.tensorboard checkpoint.keep checkpoint.keep_every "
+       "checkpoint.keep_best"}};
+  const auto covers = [&](const Exception& row) {
+    for (std::string_view paths = row.paths; !paths.empty();) {
+      const std::string_view covered = take_until(paths, " ");
+      const bool longer = path.size() > covered.size();
+      if (path.starts_with(covered) && (!longer || path[covered.size()] == '.')) return true;
+    }
+    return false;
   };
-  const auto found = std::ranges::find_if(
-      exceptions(), [&](const Exception& row) { return std::ranges::any_of(row.paths, covers); });
-  return found == exceptions().end() ? nullptr : &*found;
+  const auto found = std::ranges::find_if(rows, covers);
+  return found == std::end(rows) ? nullptr : &*found;
 }
 
 /// The digest of the default value at `path`.
@@ -340,7 +308,7 @@ std::uint64_t digest_of_default(const std::string& path) {
   return states.find(path)->second;
 }
 
-/// Adds every setting, except as `exceptions` says.
+/// Adds every setting, except as find_exception() says.
 struct SettingsDigest {
   Digest& digest;
   bool has_muon;  // false = all keys are defaults and are left out of the hash
@@ -361,7 +329,7 @@ struct SettingsDigest {
     digest.add(sources.size());
     for (const DataSource& source : sources) visit_values(source, *this, path + ".");
   }
-  // In `exceptions`: add_kinds() hashes the layers.
+  // In find_exception(): add_kinds() hashes the layers.
   void operator()(const std::string&, const std::vector<LayerEntry>&, const Field&) {}
 
  private:

@@ -201,8 +201,7 @@ double PriceList::inside(GroupOperation operation, double ranks, double bytes) c
   const auto distance = [&](const auto& entry) {
     return std::abs(std::log(as_double(entry.first) / ranks));
   };
-  const auto nearest = std::ranges::min_element(
-      found->second, [&](const auto& a, const auto& b) { return distance(a) < distance(b); });
+  const auto nearest = std::ranges::min_element(found->second, {}, distance);
   // Corrects for another bandwidth than that of the table's device, and another number of ranks.
   const double as_many =
       sent_share(operation, ranks) / sent_share(operation, as_double(nearest->first));

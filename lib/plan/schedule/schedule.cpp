@@ -92,31 +92,14 @@ bool reads(const Action& row, const GatherBlock& block) {
 
 std::string short_name(const Action& action) {
   // In the order of ActionKind.
-  static constexpr const char* words[] = {"gather",
-                                          "wait_gather",
-                                          "free",
-                                          "fetch",
-                                          "F",
-                                          "offload",
-                                          "wait_offload",
-                                          "reload",
-                                          "wait_reload",
-                                          "R",
-                                          "B",
-                                          "W",
-                                          "reduce",
-                                          "reduce_embedding",
-                                          "wait_reduce",
-                                          "step",
-                                          "send_forward",
-                                          "receive_forward",
-                                          "send_backward",
-                                          "receive_backward",
-                                          "wait_forward",
-                                          "wait_backward"};
-  static_assert(std::size(words) == static_cast<std::size_t>(ActionKind::wait_backward) + 1);
-  const char* word = at(words, action.kind);
-  if (action.kind == ActionKind::step) return word;
+  constexpr auto count = static_cast<std::size_t>(ActionKind::wait_backward) + 1;
+  static constexpr auto words = take_words<count>(
+      "gather|wait_gather|free|fetch|F|offload|wait_offload|reload|wait_reload|R|B|W|reduce|"
+      "reduce_embedding|wait_reduce|step|send_forward|receive_forward|send_backward|"
+      "receive_backward|wait_forward|wait_backward");
+  static_assert(words.back() == "wait_backward");
+  const std::string_view word = at(words, action.kind);
+  if (action.kind == ActionKind::step) return std::string(word);
   if (names_bucket(action.kind)) {
     return formatted("{} {}{}", word, action.bucket,
                      action.visit > 0 ? formatted(".{}", action.visit) : "");

@@ -36,22 +36,13 @@ Axis word_of_axis(Axis axis) {
 }  // namespace
 
 std::string_view name_of(Axis axis) {
-  static constexpr std::array<std::string_view, axis_count> names{"tp",  "cp", "dp", "pp",
-                                                                  "etp", "ep", "edp"};
+  static constexpr auto names = take_words<axis_count>("tp|cp|dp|pp|etp|ep|edp");
   return at(names, axis);
 }
 
 std::int64_t Mesh::size(Axis axis) const {
-  switch (axis) {
-    case Axis::tp: return tp;
-    case Axis::cp: return cp;
-    case Axis::dp: return dp;
-    case Axis::pp: return pp;
-    case Axis::etp: return etp;
-    case Axis::ep: return ep;
-    case Axis::edp: return edp;
-  }
-  return 1;
+  const std::array<std::int64_t, axis_count> sizes{tp, cp, dp, pp, etp, ep, edp};
+  return at(sizes, axis);
 }
 
 std::int64_t Mesh::stride(Axis axis) const {
@@ -128,44 +119,21 @@ constexpr std::array<std::string_view, 9> endings{
 }  // namespace
 
 std::string_view name_of(TrafficPurpose purpose) {
-  static constexpr std::array<std::string_view, all_purposes.size()> names{
-      "layers", "gradients", "parameters", "messages", "scalars"};
+  static constexpr auto names =
+      take_words<all_purposes.size()>("layers|gradients|parameters|messages|scalars");
   return at(names, purpose);
 }
 
 std::string_view name_of(Cargo cargo) {
-  static constexpr std::string_view names[] = {"embedding",
-                                               "attention",
-                                               "mlp",
-                                               "experts",
-                                               "head",
-                                               "head statistics",
-                                               "sliced inputs",
-                                               "heads",
-                                               "keys and values",
-                                               "sums of norms",
-                                               "router",
-                                               "gate",
-                                               "scores",
-                                               "rows of experts",
-                                               "experts (at most)",
-                                               "parts of experts (at most)",
-                                               "activations",
-                                               "gradients",
-                                               "gradient slices",
-                                               "replicated gradients",
-                                               "shared keys and values",
-                                               "tied embedding",
-                                               "parameters",
-                                               "matrices of updates",
-                                               "loss",
-                                               "loss weights",
-                                               "gradient norm",
-                                               "router statistics",
-                                               "attention logit",
-                                               "attention scores",
-                                               "barriers of timers"};
-  static_assert(std::size(names) == static_cast<std::size_t>(Cargo::timer_barriers) + 1);
+  constexpr auto count = static_cast<std::size_t>(Cargo::timer_barriers) + 1;
+  static constexpr auto names = take_words<count>(
+      "embedding|attention|mlp|experts|head|head statistics|sliced inputs|heads|"
+      "keys and values|sums of norms|router|gate|scores|rows of experts|experts (at most)|"
+      "parts of experts (at most)|activations|gradients|gradient slices|replicated gradients|"
+      "shared keys and values|tied embedding|parameters|matrices of updates|loss|"
+      "loss weights|gradient norm|router statistics|attention logit|attention scores|"
+      "barriers of timers");
+  static_assert(names.back() == "barriers of timers");
   return at(names, cargo);
 }
 
