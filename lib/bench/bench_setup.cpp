@@ -73,6 +73,20 @@ WorldSite site_of(const ParallelConfig& asked, const World& world, Group& everyo
                    .cudnn = cudnn}};
 }
 
+/// Reads the config for all ranks of `world`, with the cores, device and attention on which a run
+/// of these ranks agrees (run/agreement.h). Collective. Throws as read_bench_setup, on all ranks
+/// alike, and Error{unavailable} where a rank lacks the device that the config asks for.
+BenchSetup read_world_setup(const BenchRequest& request, World& world) {
+  ReadResult read = read_for_bench(request);
+  const std::unique_ptr<Group> everyone = world.everyone("machines of the step");
+  auto [device, site] = site_of(read.config.parallel, world, *everyone);
+  BenchSetup setup = setup_of_all(request, read, site, *everyone);
+  require(device.usable, ExitCode::unavailable, "parallel.device cuda: " + device.why);
+  if (refusal_of_cudnn(setup.plan, world, *everyone).empty()) return setup;
+  site.cudnn = false;
+  return setup_of_all(request, read, site, *everyone);
+}
+
 }  // namespace
 
 BenchSetup read_bench_setup(const BenchRequest& request) {
@@ -96,17 +110,6 @@ BenchSetup read_bench_setup(const BenchRequest& request, World& world) {
   site.world_size = site.ranks_per_host = 1;
   site.cores_per_host = std::max<std::int64_t>(1, site.cores_per_host / world.local_size());
   return setup_of(std::move(read), site);
-}
-
-BenchSetup read_world_setup(const BenchRequest& request, World& world) {
-  ReadResult read = read_for_bench(request);
-  const std::unique_ptr<Group> everyone = world.everyone("machines of the step");
-  auto [device, site] = site_of(read.config.parallel, world, *everyone);
-  BenchSetup setup = setup_of_all(request, read, site, *everyone);
-  require(device.usable, ExitCode::unavailable, "parallel.device cuda: " + device.why);
-  if (refusal_of_cudnn(setup.plan, world, *everyone).empty()) return setup;
-  site.cudnn = false;
-  return setup_of_all(request, read, site, *everyone);
 }
 
 std::string open_bench_device(const Plan& plan) {

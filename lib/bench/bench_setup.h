@@ -29,11 +29,6 @@ BenchSetup read_bench_setup(const BenchRequest& request);
 /// A setup for each rank of `world`, with its share of the cores of its host. Collective.
 BenchSetup read_bench_setup(const BenchRequest& request, World& world);
 
-/// Reads the config for all ranks of `world`, with the cores, device and attention on which a run
-/// of these ranks agrees (run/agreement.h). Collective. Throws as read_bench_setup, on all ranks
-/// alike, and Error{unavailable} where a rank lacks the device that the config asks for.
-BenchSetup read_world_setup(const BenchRequest& request, World& world);
-
 /// Selects the device of the plan for this thread. Returns its name and number of threads or
 /// multiprocessors, for the head of a table. Throws Error{unavailable} if there is no such device.
 std::string open_bench_device(const Plan& plan);

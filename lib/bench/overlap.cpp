@@ -1,8 +1,11 @@
 #include "bench/overlap.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <functional>
+#include <iterator>
+#include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "base/parallel_for.h"
@@ -40,13 +43,34 @@ Config with_microbatches(const Config& config, std::int64_t stages, std::int64_t
   return changed;
 }
 
+template <class Value>
+double median_of(const std::vector<TimedStep>& steps, const Value& value) {
+  std::vector<double> values;
+  for (const TimedStep& step : steps) values.push_back(std::invoke(value, step));
+  return median(std::move(values));
+}
+
+/// The wire's cost in rows for which counts(Action) holds: the sum of the least waited(RowRecord)
+/// of all ranks in each row, since other ranks also wait for the rank that waits least.
+template <class Counts, class Waited>
+double min_waits(const TimedStep& step, std::span<const Action> rows, const Counts& counts,
+                 const Waited& waited) {
+  double sum = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (!counts(rows[i])) continue;
+    double least = waited(step.rows.front()[i]);
+    for (const auto& rank : step.rows) least = std::min(least, waited(rank[i]));
+    sum += least;
+  }
+  return sum;
+}
+
 /// The exposed time of the sums of gradients.
 double exposed(const TimedStep& step, std::span<const Action> rows) {
   return min_waits(
       step, rows, [](const Action& row) { return row.kind == ActionKind::wait_reduce; },
       [](const RowRecord& record) { return record.waited; });
 }
-double seconds(const TimedStep& step) { return step.seconds; }
 
 /// The time of one rank in all rows of these kinds.
 double time_in(const TimedStep& step, std::span<const Action> rows, int rank,
@@ -118,6 +142,9 @@ Plan plan_on_threads(const Config& config) {
   return plan;
 }
 
+namespace {
+
+/// Trains `steps` steps on random tokens after two that are not counted, one thread for each rank.
 std::vector<TimedStep> time_steps(const Config& config, const Plan& plan, const WorldOptions& wire,
                                   int steps) {
   constexpr int unmeasured = 2;
@@ -150,23 +177,28 @@ std::vector<TimedStep> time_steps(const Config& config, const Plan& plan, const 
   return timed;
 }
 
-namespace {
-
-/// A run of time_in_turns(), which alternates two: `rounds` times `steps` steps of each.
-std::array<std::vector<TimedStep>, 2> time_in_turns(const BenchSetup& one, const BenchSetup& other,
-                                                    const WorldOptions& wire, int rounds,
-                                                    int steps) {
-  std::array<std::vector<TimedStep>, 2> timed;
+/// Alternates `rounds` times between `steps` steps of each run, on the wire of `result`, which gets
+/// the medians. exposed(step, rows) is the wire's cost in a step.
+template <class Exposed>
+void measure_in_turns(const BenchSetup& blocking, const BenchSetup& overlapped, int rounds,
+                      int steps, const Exposed& exposed, OverlapResult& result) {
+  std::vector<TimedStep> waiting, hiding;
   const auto add = [&](const BenchSetup& run, std::vector<TimedStep>& to) {
-    for (TimedStep& step : time_steps(run.config, run.plan, wire, steps)) {
-      to.push_back(std::move(step));
-    }
+    std::ranges::move(time_steps(run.config, run.plan, result.wire, steps), std::back_inserter(to));
   };
   for (int round = 0; round < rounds; ++round) {
-    add(one, timed[0]);
-    add(other, timed[1]);
+    add(blocking, waiting);
+    add(overlapped, hiding);
   }
-  return timed;
+  const auto exposed_of = [&exposed](const BenchSetup& run) {
+    return [&exposed, &rows = run.plan.stages.front().actions](const TimedStep& step) {
+      return exposed(step, rows);
+    };
+  };
+  result.blocking_exposed_seconds = median_of(waiting, exposed_of(blocking));
+  result.overlapped_exposed_seconds = median_of(hiding, exposed_of(overlapped));
+  result.blocking_step_seconds = median_of(waiting, &TimedStep::seconds);
+  result.overlapped_step_seconds = median_of(hiding, &TimedStep::seconds);
 }
 
 }  // namespace
@@ -195,15 +227,8 @@ OverlapResult measure_overlap(const Config& config, int rounds, int steps, doubl
   result.wire.wire_alpha_seconds = wire_alpha;
   result.wire.wire_beta_seconds_per_byte =
       std::max(0.0, on_wire - latency) / static_cast<double>(std::max<std::int64_t>(1, bytes));
-  const auto [one, other] = time_in_turns({serial, serial_plan}, {overlapped, overlapped_plan},
-                                          result.wire, rounds, steps);
-  result.blocking_exposed_seconds = median_of(one, [&](const TimedStep& step) {
-    return exposed(step, serial_plan.stages.front().actions);
-  });
-  result.overlapped_exposed_seconds =
-      median_of(other, [&](const TimedStep& step) { return exposed(step, rows); });
-  result.blocking_step_seconds = median_of(one, seconds);
-  result.overlapped_step_seconds = median_of(other, seconds);
+  measure_in_turns({serial, serial_plan}, {overlapped, overlapped_plan}, rounds, steps, exposed,
+                   result);
   return result;
 }
 
@@ -280,15 +305,7 @@ Simulation predict(const Plan& plan, const UnitTimes& times, const WorldOptions&
 
 namespace {
 
-/// The exposed time of the collectives inside layers.
-double exposed_in_layers(const TimedStep& step, std::span<const Action> rows,
-                         bool (*counts)(const Action&)) {
-  return min_waits(step, rows, counts,
-                   [](const RowRecord& record) { return record.spent.collectives; });
-}
-
-}  // namespace
-
+/// Seconds of the products in B rows of the blocks of a step, on the first rank.
 double block_product_seconds(const Plan& plan, const std::vector<TimedStep>& steps) {
   const auto& rows = plan.stages.front().actions;
   return median_of(steps, [&](const TimedStep& step) {
@@ -302,6 +319,7 @@ double block_product_seconds(const Plan& plan, const std::vector<TimedStep>& ste
   });
 }
 
+/// FLOPs of these products in one micro-batch of F. B has the same number.
 double matrix_flops_of_blocks(const Plan& plan) {
   double flops = 0;
   for (int unit = 1; unit <= plan.model.layers; ++unit) {
@@ -309,6 +327,8 @@ double matrix_flops_of_blocks(const Plan& plan) {
   }
   return flops;
 }
+
+}  // namespace
 
 OverlapResult measure_layer_overlap(const LayerOverlapInput& input) {
   const Plan blocking = plan_on_threads(input.blocking);
@@ -320,19 +340,12 @@ OverlapResult measure_layer_overlap(const LayerOverlapInput& input) {
   result.wire.wire_beta_seconds_per_byte =
       std::max(0.0, input.share * result.work_seconds - input.alpha_seconds) /
       static_cast<double>(input.sent_bytes(blocking));
-  const auto [one, other] =
-      time_in_turns({input.blocking, blocking}, {input.overlapped, overlapped}, result.wire,
-                    input.rounds, input.steps);
-  const auto exposed_of = [&](const Plan& plan) {
-    return [&rows = plan.stages.front().actions, &input](const TimedStep& step) {
-      return exposed_in_layers(step, rows, input.counts);
-    };
+  const auto exposed_in_layers = [&](const TimedStep& step, std::span<const Action> rows) {
+    return min_waits(step, rows, input.counts,
+                     [](const RowRecord& record) { return record.spent.collectives; });
   };
-  const auto seconds_of = [](const TimedStep& step) { return step.seconds; };
-  result.blocking_exposed_seconds = median_of(one, exposed_of(blocking));
-  result.overlapped_exposed_seconds = median_of(other, exposed_of(overlapped));
-  result.blocking_step_seconds = median_of(one, seconds_of);
-  result.overlapped_step_seconds = median_of(other, seconds_of);
+  measure_in_turns({input.blocking, blocking}, {input.overlapped, overlapped}, input.rounds,
+                   input.steps, exposed_in_layers, result);
   return result;
 }
 

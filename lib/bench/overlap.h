@@ -2,13 +2,9 @@
 // takes time but no processor; and pipelines of any size, simulated with the measured row times.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <span>
-#include <utility>
 #include <vector>
 
-#include "bench/figures.h"
 #include "comm/world.h"
 #include "config/schema/config.h"
 #include "engine/trace.h"
@@ -24,32 +20,6 @@ struct TimedStep {
   double seconds = 0;                        // forward, backward and optimizer
   std::vector<std::vector<RowRecord>> rows;  // records of each rank
 };
-
-/// Trains `steps` steps on random tokens after two that are not counted, one thread for each rank.
-std::vector<TimedStep> time_steps(const Config& config, const Plan& plan, const WorldOptions& wire,
-                                  int steps);
-
-template <class Value>
-double median_of(const std::vector<TimedStep>& steps, const Value& value) {
-  std::vector<double> values;
-  for (const TimedStep& step : steps) values.push_back(value(step));
-  return median(std::move(values));
-}
-
-/// The wire's cost in rows for which counts(Action) holds: the sum of the least waited(RowRecord)
-/// of all ranks in each row, since other ranks also wait for the rank that waits least.
-template <class Counts, class Waited>
-double min_waits(const TimedStep& step, std::span<const Action> rows, const Counts& counts,
-                 const Waited& waited) {
-  double sum = 0;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (!counts(rows[i])) continue;
-    double least = waited(step.rows.front()[i]);
-    for (const auto& rank : step.rows) least = std::min(least, waited(rank[i]));
-    sum += least;
-  }
-  return sum;
-}
 
 /// The plan of `config` on its number of ranks in this process. Throws Error{config} with the
 /// diagnostics.
@@ -120,11 +90,6 @@ struct LayerOverlapInput {
 
 /// Throws Error{config} if the model cannot be split in this way.
 OverlapResult measure_layer_overlap(const LayerOverlapInput& input);
-
-/// Seconds of the products in B rows of the blocks of a step, on the first rank.
-double block_product_seconds(const Plan& plan, const std::vector<TimedStep>& steps);
-/// FLOPs of these products in one micro-batch of F. B has the same number.
-double matrix_flops_of_blocks(const Plan& plan);
 
 // Keys and values of context-parallel ranks, gathered before attention, or passed on around a ring
 // while the ranks attend to the keys that they have.
