@@ -45,6 +45,15 @@ bool has_begun(const SourcePosition& position) {
   return position.windows > 0 || position.labels > 0;
 }
 
+/// Text for SavedData::windows. Two runs with equal texts cut a file into the same windows.
+std::string windows_text(const DataConfig& data) {
+  std::string text = data.packing ? "joined" : "documents apart";
+  const double fraction = data.validation.path ? 0 : data.validation.fraction;
+  if (fraction == 0) return text + ", nothing held out";
+  return text + ", " + printed("%.17g", fraction) + " held out by " +
+         std::string(word_of(data.validation.split));
+}
+
 /// The facts about the present data that decide where in its sources a run continues.
 struct PresentData {
   const DataConfig& data;
@@ -214,14 +223,6 @@ std::string storable_name(const std::string& path) {
     name += formatted("%{:02x}", byte);
   }
   return name;
-}
-
-std::string windows_text(const DataConfig& data) {
-  std::string text = data.packing ? "joined" : "documents apart";
-  const double fraction = data.validation.path ? 0 : data.validation.fraction;
-  if (fraction == 0) return text + ", nothing held out";
-  return text + ", " + printed("%.17g", fraction) + " held out by " +
-         std::string(word_of(data.validation.split));
 }
 
 DataPlace go_on_in_data(const SavedData& saved, std::int64_t samples, const DataConfig& data,

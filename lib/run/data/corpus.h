@@ -28,8 +28,6 @@ SourceIdentity identity_of(const TokenFile& file);
 
 /// A path as SavedSource::path holds it: in printable ASCII.
 std::string storable_name(const std::string& path);
-/// Text for SavedData::windows. Two runs with equal texts cut a file into the same windows.
-std::string windows_text(const DataConfig& data);
 
 struct DataPlace {
   DataPosition position;
