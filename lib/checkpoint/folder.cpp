@@ -88,7 +88,7 @@ std::vector<CheckpointFolder::Entry> CheckpointFolder::complete() const {
       if (error.code() == ExitCode::io || has_manifest(path_ / name)) throw;
     }
   }
-  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+  std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
     return std::tie(a.session, a.step, a.path) > std::tie(b.session, b.step, b.path);
   });
   return entries;

@@ -154,8 +154,7 @@ constexpr std::string_view free_keys[] = {"model.hidden_dropout",
 constexpr std::string_view ignored_keys[] = {"output.", "log.", "checkpoint.", "cluster."};
 
 bool covers(std::span<const std::string_view> keys, const std::string& path) {
-  return std::any_of(keys.begin(), keys.end(),
-                     [&](std::string_view key) { return path.starts_with(key); });
+  return std::ranges::any_of(keys, [&](std::string_view key) { return path.starts_with(key); });
 }
 
 /// Whether both configurations describe the same model, apart from the free keys. A default value

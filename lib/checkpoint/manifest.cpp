@@ -147,7 +147,7 @@ std::int64_t Manifest::bytes() const {
 }
 
 const SavedTensor* Manifest::find(const std::string& name, const std::string& value) const {
-  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const SavedTensor& tensor) {
+  const auto found = std::ranges::find_if(tensors, [&](const SavedTensor& tensor) {
     return tensor.name == name && tensor.value == value;
   });
   return found == tensors.end() ? nullptr : &*found;
@@ -202,8 +202,8 @@ void check_disjoint(const SavedTensor& tensor, const std::string& where) {
   if (tensor.shape.rank() == 0) return;
   std::vector<const SavedPiece*> sorted;
   for (const SavedPiece& piece : tensor.pieces) sorted.push_back(&piece);
-  std::sort(sorted.begin(), sorted.end(),
-            [](const SavedPiece* a, const SavedPiece* b) { return a->box.begin < b->box.begin; });
+  std::ranges::sort(
+      sorted, [](const SavedPiece* a, const SavedPiece* b) { return a->box.begin < b->box.begin; });
   std::vector<const SavedPiece*> open;
   for (const SavedPiece* piece : sorted) {
     std::erase_if(
@@ -318,7 +318,7 @@ class Node {
   std::string text() const {
     require(value_.is_string(), ExitCode::bad_data, where_ + " must be a string");
     std::string text = value_.get<std::string>();
-    const bool clean = std::none_of(text.begin(), text.end(), [](char letter) {
+    const bool clean = std::ranges::none_of(text, [](char letter) {
       return static_cast<unsigned char>(letter) < 0x20 || letter == 0x7f;
     });
     require(clean, ExitCode::bad_data, where_ + " has control characters: " + value_.dump());

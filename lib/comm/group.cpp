@@ -78,7 +78,7 @@ void share_failure(Group& group, const std::exception_ptr& mine) {
     text = error.what();
   }
   const std::vector<double> codes = gather_values(group, static_cast<double>(code));
-  const auto first = std::find_if(codes.begin(), codes.end(), [](double one) { return one > 0; });
+  const auto first = std::ranges::find_if(codes, [](double one) { return one > 0; });
   if (first == codes.end()) return;
   broadcast_bytes(group, text, static_cast<int>(first - codes.begin()));
   if (mine) std::rethrow_exception(mine);

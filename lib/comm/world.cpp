@@ -18,8 +18,7 @@
 namespace trainctl {
 
 Traffic::Row& Traffic::row(const std::string& group) {
-  const auto same =
-      std::find_if(rows_.begin(), rows_.end(), [&](const Row& row) { return row.group == group; });
+  const auto same = std::ranges::find_if(rows_, [&](const Row& row) { return row.group == group; });
   return same != rows_.end() ? *same : rows_.emplace_back(Row{group, {}, 0});
 }
 
@@ -181,11 +180,13 @@ LaunchedAs launched_as() {
   return {};
 }
 
-std::unique_ptr<Group> World::everyone(const std::string& name) {
+std::vector<int> World::all_ranks() const {
   std::vector<int> ranks(static_cast<std::size_t>(size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return group(name, ranks);
+  return ranks;
 }
+
+std::unique_ptr<Group> World::everyone(const std::string& name) { return group(name, all_ranks()); }
 
 void run_mpi_world(const WorldOptions& options, const std::function<void(World&)>& body) {
   const std::unique_ptr<World> world = mpi_world(options);

@@ -91,6 +91,7 @@ class World {
   /// the same arguments in the same order. A single rank gets a SelfGroup. Groups must not outlive
   /// the world.
   virtual std::unique_ptr<Group> group(const std::string& name, std::span<const int> ranks) = 0;
+  std::vector<int> all_ranks() const;  // in order
   /// Forms the group of all ranks. Collective.
   std::unique_ptr<Group> everyone(const std::string& name);
   /// Records what this rank is doing; null if no rank could wait for it.

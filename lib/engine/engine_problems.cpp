@@ -92,7 +92,7 @@ std::vector<std::string> missing_for(const Plan& plan, const Kernels& kernels) {
   if (model.experts == 1 || !model.mlp_bias) leave_out({"bias_rows", "bias_rows_backward"});
   std::vector<std::string> missing;
   for (std::string_view name : missing_kernels(kernels)) {
-    if (std::find(unused.begin(), unused.end(), name) == unused.end()) missing.emplace_back(name);
+    if (std::ranges::find(unused, name) == unused.end()) missing.emplace_back(name);
   }
   return missing;
 }

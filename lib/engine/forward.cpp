@@ -42,8 +42,8 @@ std::optional<double> Evaluation::run(const Parts& parts, const Dataset& data,
   // Where weights are gathered for each pass or tokens go to experts of other ranks, a replica
   // without windows takes part with a batch of weight 0. If one stage needs this, all stages do it,
   // since each passes its output to the next.
-  const bool together = plan.mesh.ep * plan.exchange.parts > 1 ||
-                        std::any_of(plan.stages.begin(), plan.stages.end(), frees_weights);
+  const bool together =
+      plan.mesh.ep * plan.exchange.parts > 1 || std::ranges::any_of(plan.stages, frees_weights);
   Batch batch;
   std::array<double, 2> mine{};  // loss, weight
   std::int64_t passes = 0;

@@ -25,7 +25,7 @@ double now() {
 
 /// Whether the wait row of a bucket waits for a tied embedding's sum.
 bool sums_embedding(std::span<const Action> rows, int bucket) {
-  return std::any_of(rows.begin(), rows.end(), [&](const Action& row) {
+  return std::ranges::any_of(rows, [&](const Action& row) {
     return row.kind == ActionKind::reduce_embedding && row.bucket == bucket;
   });
 }
@@ -129,8 +129,8 @@ void Trace::finish_row() {
 void Trace::finish_messages(std::size_t count) {
   end_range();
   const auto batch = rows_.subspan(next_, count);
-  const auto found = std::find_if(batch.begin(), batch.end(),
-                                  [](const Action& row) { return is_receive(row.kind); });
+  const auto found =
+      std::ranges::find_if(batch, [](const Action& row) { return is_receive(row.kind); });
   const auto timed =
       found != batch.end() ? static_cast<std::size_t>(found - batch.begin()) : count - 1;
   const double begin = mark_;
@@ -365,7 +365,7 @@ class TraceText {
       if (row.kind == ActionKind::wait_gather) {
         add_exchange("e", "gather", step, row, records[i].finish);
       }
-      const auto place = std::find(under_way.begin(), under_way.end(), row.bucket);
+      const auto place = std::ranges::find(under_way, row.bucket);
       const bool starts =
           row.kind == ActionKind::reduce || row.kind == ActionKind::reduce_embedding;
       if (starts && place == under_way.end()) {
@@ -490,7 +490,7 @@ void write_trace(const std::filesystem::path& path, const TraceSource& source, s
   const auto starts = gather_values(source.everyone, first);
   Stream stream(DeviceKind::cpu, "trace", Stream::Mode::run_inline);
   if (source.everyone.rank() > 0) return send_records(source, steps, offset, stream);
-  const double zero = *std::min_element(starts.begin(), starts.end());
+  const double zero = *std::ranges::min_element(starts);
   const std::string text = collect_records(source, steps, zero, stream);
   if (path.has_parent_path()) {
     std::error_code failure;
@@ -563,7 +563,7 @@ class Posts {
   /// Collective.
   Posts(const TraceSource& source, std::int64_t step, double offset) : plan_(source.plan) {
     for (const StagePlan& stage : plan_.stages) {
-      const auto sends = std::count_if(stage.actions.begin(), stage.actions.end(), is_send);
+      const auto sends = std::ranges::count_if(stage.actions, is_send);
       max_ = std::max(max_, static_cast<std::size_t>(sends));
     }
     std::vector<double> mine;
@@ -640,7 +640,7 @@ std::int64_t median_step(const Trace& trace) {
   for (; step <= trace.completed_steps(); ++step) {
     steps.emplace_back(trace.seconds_of(step), step);
   }
-  std::sort(steps.begin(), steps.end());
+  std::ranges::sort(steps);
   return steps[(steps.size() - 1) / 2].second;
 }
 

@@ -45,13 +45,12 @@ CpuLevel choose_cpu_level(const char* wish, std::span<const CpuLevel> available,
           "this processor is too old: trainctl needs x86-64-v3, and this one lacks " +
               std::string(lacking));
   if (wish == nullptr) return available.back();
-  const auto name = std::find(names.begin(), names.end(), wish);
+  const auto name = std::ranges::find(names, wish);
   require(name != names.end(), ExitCode::unavailable,
           "TRAINCTL_CPU_LEVEL: unknown level \"" + std::string(wish) +
               "\"; this machine has: " + listed(available));
   const auto level = static_cast<CpuLevel>(name - names.begin());
-  require(std::find(available.begin(), available.end(), level) != available.end(),
-          ExitCode::unavailable,
+  require(std::ranges::find(available, level) != available.end(), ExitCode::unavailable,
           "TRAINCTL_CPU_LEVEL: this machine cannot use level " + std::string(wish) +
               "; it has: " + listed(available));
   return level;

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <exception>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -532,7 +531,7 @@ class MpiWorld : public World {
     std::uint64_t mine = fnv1a(name);
     for (const int other : ranks) mine = fnv1a("," + std::to_string(other), mine);
     std::vector<std::uint64_t> theirs(ranks.size(), mine);
-    WaitNote note(shared_.activity, name, every_rank());
+    WaitNote note(shared_.activity, name, all_ranks());
     MpiRequests requests(shared_, MPI_COMM_WORLD, note);
     note.begin("making group", 0);
     for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -554,7 +553,7 @@ class MpiWorld : public World {
   /// Waits for all ranks with a deadline, since MPI_Finalize waits for them without one.
   void leave_together() {
     leaving_ = true;
-    WaitNote note(shared_.activity, "world", every_rank());
+    WaitNote note(shared_.activity, "world", all_ranks());
     MpiRequests requests(shared_, MPI_COMM_WORLD, note);
     note.begin("leaving", 0);
     for (int other = 0; other < size(); ++other) {
@@ -576,12 +575,6 @@ class MpiWorld : public World {
       who += (who.empty() ? "" : ", ") + shared_.describe(missing);
     }
     return " waited " + format_seconds(requests.waited()) + " for " + who + shared_.remarks();
-  }
-
-  std::vector<int> every_rank() const {
-    std::vector<int> ranks(shared_.peers.size());
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return ranks;
   }
 
   const std::string host_ = host_name();

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <exception>
 #include <map>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -112,12 +111,6 @@ std::vector<int> split_rounds(std::span<const WireSpec> all, int world_size) {
 }
 
 namespace {
-
-bool is_everyone(const WireSpec& spec, int size) {
-  std::vector<int> all(static_cast<std::size_t>(size));
-  std::iota(all.begin(), all.end(), 0);
-  return !spec.line && spec.ranks == all;
-}
 
 int place_in(const WireSpec& spec, int rank) {
   const auto found = std::ranges::find(spec.ranks, rank);
@@ -232,8 +225,9 @@ void NcclWires::join_world() {
 void NcclWires::split(const std::vector<WireSpec>& all) {
   std::vector<WireSpec> rest;
   const bool first = communicators_.size() == 1;
-  const auto taken = std::ranges::find_if(
-      all, [&](const WireSpec& spec) { return first && is_everyone(spec, world_.size()); });
+  const auto taken = std::ranges::find_if(all, [&](const WireSpec& spec) {
+    return first && !spec.line && spec.ranks == world_.all_ranks();
+  });
   for (const WireSpec& spec : all) {
     if (taken == all.end() || !spec.same_as(*taken)) rest.push_back(spec);
   }

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <deque>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -290,9 +289,7 @@ std::unique_ptr<Group> DeviceWorld::group(const std::string& name, std::span<con
 }
 
 std::unique_ptr<Group> DeviceWorld::everyone(const std::string& name) const {
-  std::vector<int> ranks(static_cast<std::size_t>(world_.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return group(name, ranks);
+  return group(name, world_.all_ranks());
 }
 
 void DeviceWorld::open() const {

@@ -556,7 +556,7 @@ std::vector<SquareSum> GradNorm::parts(const ParamStore& store) const {
         static_cast<std::byte*>(values.data) - static_cast<std::byte*>(all.data);
     pieces.push_back({all, values, sum, whole, bytes / size_of(all.dtype)});
   }
-  std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+  std::ranges::sort(pieces, [](const Piece& a, const Piece& b) {
     return std::pair(a.all.data, a.begin) < std::pair(b.all.data, b.begin);
   });
   std::vector<SquareSum> made;

@@ -124,7 +124,7 @@ std::vector<int> copies_of(const Plan& plan, std::int64_t rank) {
 
 std::unique_ptr<Group> embedding_group(const Plan& plan, const DeviceWorld& world) {
   const std::vector<int> homes = embedding_homes(plan, world.rank());
-  const bool here = std::find(homes.begin(), homes.end(), world.rank()) != homes.end();
+  const bool here = std::ranges::find(homes, world.rank()) != homes.end();
   if (!here) return nullptr;
   return world.group(group_name(TrafficPurpose::gradients, embedding_kind), homes, lane);
 }
