@@ -4,7 +4,6 @@
 #include <cstring>
 #include <functional>
 #include <limits>
-#include <numeric>
 
 #include "base/dtype.h"
 #include "base/error.h"
@@ -314,16 +313,10 @@ class Body {
 
 }  // namespace
 
-std::vector<int> all_ranks(const World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
-
 BodyReport run_collectives_body(World& world, bool large) {
   BodyReport report;
   report.hash = fnv_offset;
-  const auto group = world.group("world", all_ranks(world));
+  const auto group = world.everyone("world");
   for (const auto mode : {Stream::Mode::run_inline, Stream::Mode::queued}) {
     Stream stream(DeviceKind::cpu, "body", mode);
     Body body(*group, stream, report);
@@ -344,14 +337,14 @@ BodyReport run_collectives_body(World& world, bool large) {
 BodyReport run_device_body(World& world) {
   BodyReport report;
   report.hash = fnv_offset;
-  const auto group = world.group("device", all_ranks(world));
+  const auto group = world.everyone("device");
   Stream stream(DeviceKind::cuda, "body", Stream::Mode::queued);
   Body(*group, stream, report).run();
   return report;
 }
 
 std::uint64_t combined_hash(World& world, std::uint64_t hash) {
-  const auto group = world.group("hash", all_ranks(world));
+  const auto group = world.everyone("hash");
   const std::vector<std::uint64_t> all = gather_values(*group, hash);
   return fnv1a({reinterpret_cast<const char*>(all.data()), all.size() * sizeof hash});
 }

@@ -22,9 +22,6 @@ BodyReport run_collectives_body(World& world, bool large);
 /// Runs once on all of the world's ranks with tensors of the calling thread's device.
 BodyReport run_device_body(World& world);
 
-/// World ranks 0 .. size - 1.
-std::vector<int> all_ranks(const World& world);
-
 /// One hash for the world, the same on every rank. Collective.
 std::uint64_t combined_hash(World& world, std::uint64_t hash);
 

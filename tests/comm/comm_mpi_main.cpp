@@ -45,7 +45,7 @@ int run_body(World& world) {
 
 /// The last rank leaves the others alone in the second sum; they name it and end the job.
 int run_without_last(World& world, const std::string& mode, bool large) {
-  const auto group = world.group("dp", all_ranks(world));
+  const auto group = world.everyone("dp");
   Stream stream(DeviceKind::cpu, "comm", Stream::Mode::queued);
   std::vector<float> data(large ? 3000000 : 10, 1.0F);
   const Tensor tensor = host_tensor(data.data(), std::ssize(data));
@@ -75,7 +75,7 @@ int run_without_last(World& world, const std::string& mode, bool large) {
 
 /// The last rank calls another operation than the others.
 int run_other_calls(World& world) {
-  const auto group = world.group("dp", all_ranks(world));
+  const auto group = world.everyone("dp");
   Stream stream(DeviceKind::cpu, "comm", Stream::Mode::run_inline);
   std::vector<float> data(12, 1.0F);
   group->all_reduce(host_tensor(data.data(), 12), stream);
@@ -102,7 +102,7 @@ int run_error() {
 
 /// An exception leaves the world behind: the process must end without waiting for the others.
 int run_unwinding(World& world) {
-  const auto group = world.group("dp", all_ranks(world));
+  const auto group = world.everyone("dp");
   if (world.rank() == 0) throw Error(ExitCode::diverged, "the loss is NaN");
   sleep_for_ever();
 }

@@ -120,7 +120,7 @@ TEST_CASE("the sum has one order, and 16-bit types are rounded once") {
 
 TEST_CASE("a rank that does not come is named by all others") {
   const auto failures = failures_of_ranks(3, {.deadline_seconds = 1.0}, [](World& world) {
-    const auto group = world.group("dp", all_ranks(world));
+    const auto group = world.everyone("dp");
     if (world.rank() == 1) return;
     Stream stream(DeviceKind::cpu, "comm", Stream::Mode::queued);
     std::vector<float> data(100);
@@ -139,7 +139,7 @@ TEST_CASE("a rank that does not come is named by all others") {
 
 TEST_CASE("a message that does not come names its sender, one that is not taken its receiver") {
   const auto failures = failures_of_ranks(3, {.deadline_seconds = 0.2}, [](World& world) {
-    const auto group = world.group("pp", all_ranks(world));
+    const auto group = world.everyone("pp");
     Stream stream(DeviceKind::cpu, "comm", Stream::Mode::run_inline);
     float value = 0;
     const Tensor data = host_tensor(&value, 1);
@@ -155,7 +155,7 @@ TEST_CASE("a message that does not come names its sender, one that is not taken 
 
 TEST_CASE("a message behind a failure of its stream fails with it") {
   const auto failures = failures_of_ranks(2, {.deadline_seconds = 20}, [](World& world) {
-    const auto group = world.group("pp", all_ranks(world));
+    const auto group = world.everyone("pp");
     Stream stream(DeviceKind::cpu, "comm", Stream::Mode::queued);
     stream.enqueue(Task([] { throw Error(ExitCode::internal, "broken before"); }));
     float value = 0;
@@ -169,7 +169,7 @@ TEST_CASE("a message behind a failure of its stream fails with it") {
 TEST_CASE("the first failure of a world is rethrown and wakes the others") {
   std::atomic<int> woken{0};
   const std::string failure = failure_of_world(4, {.deadline_seconds = 600}, [&](World& world) {
-    const auto group = world.group("dp", all_ranks(world));
+    const auto group = world.everyone("dp");
     Stream stream(DeviceKind::cpu, "comm", Stream::Mode::queued);
     float value = 0;
     const Tensor data = host_tensor(&value, 1);
@@ -195,7 +195,7 @@ TEST_CASE("the first failure of a world is rethrown and wakes the others") {
 TEST_CASE("abort ends the world with the exit code") {
   try {
     run_thread_world(2, {.deadline_seconds = 600}, [](World& world) {
-      const auto group = world.group("dp", all_ranks(world));
+      const auto group = world.everyone("dp");
       if (world.rank() == 1) {
         world.abort(71);
         return;
@@ -213,7 +213,7 @@ TEST_CASE("abort ends the world with the exit code") {
 TEST_CASE("ranks that disagree about an operation are told so") {
   const auto run = [](const std::function<void(Group&, Stream&, std::vector<float>&)>& call) {
     return failures_of_ranks(2, {.deadline_seconds = 0.2}, [&](World& world) {
-      const auto group = world.group("dp", all_ranks(world));
+      const auto group = world.everyone("dp");
       Stream stream(DeviceKind::cpu, "comm", Stream::Mode::run_inline);
       std::vector<float> data(8);
       call(*group, stream, data);
@@ -269,7 +269,7 @@ TEST_CASE("a group of which one is not a member is refused") {
 
 TEST_CASE("a group that two streams use at once is refused") {
   const auto failures = failures_of_ranks(2, {.deadline_seconds = 0.3}, [](World& world) {
-    const auto group = world.group("dp", all_ranks(world));
+    const auto group = world.everyone("dp");
     if (world.rank() == 1) return;
     Stream first(DeviceKind::cpu, "first", Stream::Mode::queued);
     Stream second(DeviceKind::cpu, "second", Stream::Mode::queued);
@@ -289,7 +289,7 @@ TEST_CASE("a group that two streams use at once is refused") {
 TEST_CASE("collectives and messages do not allocate after the first") {
   std::atomic<std::int64_t> allocated{-1};
   run_thread_world(2, {.deadline_seconds = 60}, [&](World& world) {
-    const auto group = world.group("dp", all_ranks(world));
+    const auto group = world.everyone("dp");
     Stream stream(DeviceKind::cpu, "comm", Stream::Mode::queued);
     std::vector<float> data(100000);
     std::vector<float> more(100000);
@@ -319,7 +319,7 @@ TEST_CASE("collectives and messages do not allocate after the first") {
 
 TEST_CASE("more messages than there is room for wait their turn") {
   const auto failures = failures_of_ranks(2, {.deadline_seconds = 20}, [](World& world) {
-    const auto group = world.group("pp", all_ranks(world));
+    const auto group = world.everyone("pp");
     Stream stream(DeviceKind::cpu, "comm", Stream::Mode::run_inline);
     std::vector<std::int32_t> data(1000);
     Event last;
@@ -345,7 +345,7 @@ TEST_CASE("the emulated wire takes at least its time") {
   const WorldOptions options{
       .deadline_seconds = 20, .wire_alpha_seconds = 0.01, .wire_beta_seconds_per_byte = 1e-6};
   run_thread_world(2, options, [&](World& world) {
-    const auto group = world.group("dp", all_ranks(world));
+    const auto group = world.everyone("dp");
     Stream stream(DeviceKind::cpu, "comm", Stream::Mode::queued);
     std::vector<float> data(2500);
     const Tensor whole = host_tensor(data.data(), 2500);
@@ -371,7 +371,7 @@ TEST_CASE("what a rank sends itself needs no wire") {
   std::atomic<double> least = 1e9;
   run_thread_world(
       2, {.deadline_seconds = 20, .wire_beta_seconds_per_byte = 1e-3}, [&](World& world) {
-        const auto group = world.group("dp", all_ranks(world));
+        const auto group = world.everyone("dp");
         Stream stream(DeviceKind::cpu, "comm", Stream::Mode::queued);
         std::vector<float> given(2020);
         std::vector<float> taken(2020);
