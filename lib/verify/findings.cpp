@@ -258,7 +258,7 @@ void Findings::keep_larger(const Departure& found) {
   if (largest_.what.empty() || larger) largest_ = found;
 }
 
-// What a process tells the others of a departure.
+// The members of a departure that a process sends to the others.
 constexpr auto members_of(const Departure*) {
   using One = Departure;
   return std::tuple(&One::step, &One::what, &One::tensor, &One::rank, &One::index, &One::found,

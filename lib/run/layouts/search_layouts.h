@@ -139,7 +139,7 @@ std::string empty_text(const SearchedArrangements& searched);
 
 /// A layout as text, with its recomputation if that `repeats`.
 std::string layout_text(const RunArrangement& layout, bool repeats, std::int64_t world);
-/// What is proven about layouts that are faster than the best: "no other layout is faster".
+/// The proven bound of faster layouts: "no other layout is faster".
 std::string gap_text(const SearchedArrangements& searched);
 
 /// The sensitivities of the layouts that were priced again, which are numbered as in `found`.

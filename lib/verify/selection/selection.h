@@ -21,7 +21,7 @@ namespace trainctl {
 /// this many takes about a minute.
 inline constexpr std::size_t max_combinations = 100'000;
 
-/// What was selected, and what rules keep out.
+/// The selected ones, and those that rules refuse.
 template <class Chosen>
 struct Selection {
   std::vector<Chosen> chosen;
