@@ -11,6 +11,15 @@ std::string_view take_until(std::string_view& text, std::string_view end) {
   return taken;
 }
 
+std::string listed(const std::vector<std::string>& texts, std::string_view last) {
+  std::string all;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (i > 0) all += i + 1 == texts.size() ? last : ", ";
+    all += texts[i];
+  }
+  return all;
+}
+
 std::vector<std::string> table_rows(std::string_view table) {
   std::vector<std::string> rows;
   while (!table.empty()) {

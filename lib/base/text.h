@@ -28,6 +28,9 @@ std::string_view take_until(std::string_view& text, std::string_view end);
 /// directly, else after one blank.
 std::vector<std::string> table_rows(std::string_view table);
 
+/// Texts as "a, b and c", where `last` is " and ".
+std::string listed(const std::vector<std::string>& texts, std::string_view last);
+
 /// The items with `between` between them; `text_of` gives the text of an item, if it is not one.
 template <class Items, class TextOf = std::identity>
 std::string joined(const Items& items, std::string_view between, const TextOf& text_of = {}) {

@@ -530,7 +530,7 @@ namespace {
 /// A number with six digits in a form that every version of YAML reads as a number.
 std::string figure(double value) { return write_value(std::stod(printed("%.6g", value))); }
 
-std::string listed(const std::vector<double>& values, double factor) {
+std::string figure_list(const std::vector<double>& values, double factor) {
   return "[" + joined(values, ", ", [&](double value) { return figure(value * factor); }) + "]";
 }
 
@@ -565,11 +565,11 @@ std::string collective_lines(const DeviceFigures& device) {
   if (device.collectives.empty()) return text;
   // All tables have the same sizes, so any table gives the list of bytes.
   const CollectiveTable& any = device.collectives.begin()->second.begin()->second;
-  text += "  bytes: " + listed(any.bytes, 1) + "\n  microseconds:\n";
+  text += "  bytes: " + figure_list(any.bytes, 1) + "\n  microseconds:\n";
   for (const auto& [operation, tables] : device.collectives) {
     text += formatted("    {}:\n", name_of(operation));
     for (const auto& [ranks, table] : tables) {
-      text += formatted("      {}: {}\n", ranks, listed(table.seconds, 1e6));
+      text += formatted("      {}: {}\n", ranks, figure_list(table.seconds, 1e6));
     }
   }
   return text;

@@ -143,14 +143,9 @@ class FamilyReader {
   }
 
   static std::string names() {
-    std::string text;
-    for (const NamedModel& row : named_models) {
-      text += (text.empty()                         ? ""
-               : &row == std::end(named_models) - 1 ? " and "
-                                                    : ", ") +
-              std::string(row.name);
-    }
-    return text;
+    std::vector<std::string> names;
+    for (const NamedModel& row : named_models) names.emplace_back(row.name);
+    return listed(names, " and ");
   }
 
   void read_marks() {

@@ -203,112 +203,63 @@ std::string meant_bool(std::string_view text) {
   return "";
 }
 
-/// Joins words as "a, b or c".
-std::string alternatives(const std::vector<std::string>& words) {
-  std::string result;
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (i > 0) result += i + 1 == words.size() ? " or " : ", ";
-    result += words[i];
-  }
-  return result;
-}
-
-/// Other projects' words and ours, for words that are not similar in spelling.
+/// Our words with those of other projects, for words that are not similar in spelling.
 constexpr std::pair<std::string_view, std::string_view> other_words[] = {
-    {"gpu", "cuda"},
-    {"nvidia", "cuda"},
-    {"adam", "adamw"},
-    {"adamw_torch", "adamw"},
-    {"adamw_torch_fused", "adamw"},
-    {"momentum", "sgd"},
-    {"mistral", "llama"},
-    {"llama2", "llama"},
-    {"llama3", "llama"},
-    {"gpt", "gpt2"},
-    {"gpt3", "gpt2"},
-    {"gpt-2", "gpt2"},
-    {"float", "fp32"},
-    {"single", "fp32"},
-    {"bf16-mixed", "bf16"},
-    {"bf16-true", "bf16"},
-    {"16-mixed", "fp16"},
-    {"cosine_with_warmup", "cosine"},
-    {"cosine_annealing", "cosine"},
-    {"linear_with_warmup", "linear"},
-    {"constant_with_warmup", "constant"},
-    {"inverse_sqrt", "inverse-square-root"},
-    {"warmup_stable_decay", "WSD"},
-    {"interleaved1f1b", "1f1b"},
-    {"zbv", "zb-v"},
-    {"zbvzerobubble", "zb-v"},
-    {"probs", "probability"},
-    {"warn", "warning"},
+    {"cuda", "gpu|nvidia"},
+    {"adamw", "adam|adamw_torch|adamw_torch_fused"},
+    {"sgd", "momentum"},
+    {"llama", "mistral|llama2|llama3"},
+    {"gpt2", "gpt|gpt3|gpt-2"},
+    {"fp32", "float|single"},
+    {"bf16", "bf16-mixed|bf16-true"},
+    {"fp16", "16-mixed"},
+    {"cosine", "cosine_with_warmup|cosine_annealing"},
+    {"linear", "linear_with_warmup"},
+    {"constant", "constant_with_warmup"},
+    {"inverse-square-root", "inverse_sqrt"},
+    {"WSD", "warmup_stable_decay"},
+    {"1f1b", "interleaved1f1b"},
+    {"zb-v", "zbv|zbvzerobubble"},
+    {"probability", "probs"},
+    {"warning", "warn"},
 };
 
-/// Types that are not built, each with the nearest one that is.
+/// Our words with the words of what is not built and nearest to them.
 constexpr std::pair<std::string_view, std::string_view> not_built_words[] = {
-    {"fp8", "bf16"},
-    {"fp4", "bf16"},
-    {"int8", "bf16"},
-    {"int4", "bf16"},
-    {"fp8_e4m3", "bf16"},
-    {"fp8_e5m2", "bf16"},
-    {"mxfp8", "bf16"},
-    {"nvfp4", "bf16"},
-    {"nf4", "bf16"},
-    {"fp64", "fp32"},
-    {"float64", "fp32"},
-    {"double", "fp32"},
-    {"torch.float64", "fp32"},
-    {"tf32", "fp32"},
-    {"tpu", "cpu"},
-    {"xla", "cpu"},
-    {"mps", "cpu"},
-    {"metal", "cpu"},
-    {"rocm", "cpu"},
-    {"hip", "cpu"},
-    {"xpu", "cpu"},
-    {"hpu", "cpu"},
-    {"npu", "cpu"},
-    {"ascend", "cpu"},
-    {"muon", "adamw"},
-    {"adafactor", "adamw"},
-    {"adagrad", "adamw"},
-    {"lamb", "adamw"},
-    {"adamw_8bit", "adamw"},
-    {"adamw_bnb_8bit", "adamw"},
-    {"paged_adamw_8bit", "adamw"},
-    {"rmsprop", "adamw"},
-    {"shampoo", "adamw"},
-    {"soap", "adamw"},
-    {"sophia", "adamw"},
-    {"adadelta", "adamw"},
-    {"nadam", "adamw"},
-    {"radam", "adamw"},
-    {"seqpipe", "1f1b"},
-    {"dualpipe", "zb-v"},
-    {"polynomial", "linear"},
-    {"exponential", "cosine"},
-    {"step", "constant"},
-    {"multistep", "constant"},
-    {"one_cycle", "cosine"},
-    {"onecycle", "cosine"},
-    {"cosine_with_restarts", "cosine"},
-    {"reduce_lr_on_plateau", "cosine"}};
+    {"bf16", "fp8|fp4|int8|int4|fp8_e4m3|fp8_e5m2|mxfp8|nvfp4|nf4"},
+    {"fp32", "fp64|float64|double|torch.float64|tf32"},
+    {"cpu", "tpu|xla|mps|metal|rocm|hip|xpu|hpu|npu|ascend"},
+    {"adamw",
+     "muon|adafactor|adagrad|lamb|adamw_8bit|adamw_bnb_8bit|paged_adamw_8bit|rmsprop|shampoo|soap|"
+     "sophia|adadelta|nadam|radam"},
+    {"1f1b", "seqpipe"},
+    {"zb-v", "dualpipe"},
+    {"linear", "polynomial"},
+    {"cosine", "exponential|one_cycle|onecycle|cosine_with_restarts|reduce_lr_on_plateau"},
+    {"constant", "step|multistep"},
+};
+
+/// The candidate whose row has the word; "" if there is none.
+std::string_view candidate_for(const std::string& word,
+                               std::span<const std::pair<std::string_view, std::string_view>> rows,
+                               const std::vector<std::string>& candidates) {
+  for (const auto& [ours, theirs] : rows) {
+    const std::vector<std::string> words = split_words(theirs);
+    const bool is_here = std::ranges::find(candidates, ours) != candidates.end();
+    if (is_here && std::ranges::find(words, word) != words.end()) return ours;
+  }
+  return "";
+}
 
 /// Help such as "did you mean cuda?" for a word that is not among the candidates, or "".
 std::string meant_word(const std::string& value, const std::vector<std::string>& candidates) {
   const std::string small = lower_case(value);
-  for (const auto& [theirs, ours] : other_words) {
-    const bool is_here = std::find(candidates.begin(), candidates.end(), ours) != candidates.end();
-    if (theirs == small && is_here) return formatted("did you mean {}?", ours);
-  }
+  const std::string_view meant = candidate_for(small, other_words, candidates);
+  if (!meant.empty()) return formatted("did you mean {}?", meant);
   const std::string truth = meant_bool(value);
   if (std::ranges::find(candidates, truth) != candidates.end()) return use(truth);
-  for (const auto& [theirs, ours] : not_built_words) {
-    const bool is_here = std::find(candidates.begin(), candidates.end(), ours) != candidates.end();
-    if (theirs == small && is_here) return formatted("write {}; {} is not built", ours, small);
-  }
+  const std::string_view built = candidate_for(small, not_built_words, candidates);
+  if (!built.empty()) return formatted("write {}; {} is not built", built, small);
   std::vector<std::string> words;  // without numbers, which are similar to any other
   for (const std::string& word : candidates) {
     if (word.find_first_not_of("0123456789") != std::string::npos) words.push_back(word);
@@ -351,7 +302,7 @@ std::optional<Problem> check_words(const std::string& value, const Field& field)
     if (is_prefix && value.starts_with(word) && value.size() > word.size()) return std::nullopt;
     shown.push_back(word + (is_prefix ? "NAME" : ""));
   }
-  return Problem{"bad-word", "must be " + alternatives(shown) + ", found " + as_string(value),
+  return Problem{"bad-word", "must be " + listed(shown, " or ") + ", found " + as_string(value),
                  meant_word(value, words)};
 }
 
@@ -474,11 +425,11 @@ std::string write_value(const std::string& value) {
 }
 
 std::string join_words(std::span<const Word> words) {
-  std::vector<std::string> listed;
+  std::vector<std::string> written;
   for (const Word& word : words) {
-    if (!word.is_alias) listed.emplace_back(word.text);
+    if (!word.is_alias) written.emplace_back(word.text);
   }
-  return alternatives(listed);
+  return listed(written, " or ");
 }
 
 std::vector<std::string> split_words(std::string_view words) { return split_at(words, '|'); }

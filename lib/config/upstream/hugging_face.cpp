@@ -362,11 +362,7 @@ std::string all_types() {
   for (const HuggingFaceFamily& family : hugging_face_families()) types.emplace_back(family.type);
   for (const HuggingFaceWrapper& outer : hugging_face_wrappers()) types.emplace_back(outer.type);
   std::ranges::sort(types);
-  std::string text = types.front();
-  for (std::size_t i = 1; i < types.size(); ++i) {
-    text += (i + 1 < types.size() ? ", " : " or ") + types[i];
-  }
-  return text;
+  return listed(types, " or ");
 }
 
 /// Parses JSON; refuses duplicate keys, of which the library would keep only the last.

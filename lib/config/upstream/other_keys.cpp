@@ -153,15 +153,6 @@ std::vector<std::string> items_of(const std::string& text) {
   return items;
 }
 
-/// Joins texts as "a, b and c".
-std::string listed(const std::vector<std::string>& parts) {
-  std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
-  }
-  return text;
-}
-
 /// Fills in the values, "" for unknown ones. Returns false if the given value asks for nothing.
 bool fill_values(std::vector<HintValue>& values, const OtherKey& row, const std::string& given) {
   const std::vector<std::string> items = items_of(given);
@@ -187,9 +178,9 @@ std::string written(const std::vector<HintValue>& values) {
   }
   const bool same = std::ranges::all_of(
       values, [&](const HintValue& value) { return value.text == values.front().text; });
-  if (!same) return listed(lines);
+  if (!same) return listed(lines, " and ");
   const std::string& text = values.front().text;
-  return listed(paths) + (text.empty() ? "" : ": " + shown(text));
+  return listed(paths, " and ") + (text.empty() ? "" : ": " + shown(text));
 }
 
 Hint hint_of(Project project, const OtherKey& row, const std::string& value) {
