@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/text.h"
 #include "checkpoint/folder.h"
-#include "checkpoint/manifest.h"
 #include "checkpoint/rank_file.h"
 #include "config/schema/optimizers.h"
 #include "config/schema/words.h"

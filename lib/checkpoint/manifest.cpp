@@ -5,7 +5,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <string>
 
 #include "base/at.h"
 #include "base/error.h"

@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <optional>
 
 #include "base/at.h"
 #include "base/error.h"
@@ -17,11 +15,9 @@
 #include "base/parallel_for.h"
 #include "base/units.h"
 #include "checkpoint/hash_bytes.h"
-#include "checkpoint/manifest.h"
 #include "checkpoint/rank_file.h"
 #include "comm/group.h"
 #include "config/schema/words.h"
-#include "device/slab.h"
 #include "device/wait.h"
 #include "formats/strategy/file.h"
 #include "plan/ownership/ownership.h"

@@ -4,17 +4,12 @@
 #include <bit>
 #include <chrono>
 #include <condition_variable>
-#include <exception>
 #include <mutex>
 #include <numeric>
-#include <optional>
-#include <string>
 #include <thread>
 
 #include "base/at.h"
-#include "base/error.h"
 #include "base/log.h"
-#include "base/units.h"
 #include "device/wait.h"
 
 namespace trainctl {

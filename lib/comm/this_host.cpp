@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstring>
 #include <fstream>
-#include <string>
 #include "base/text.h"
 
 namespace trainctl {

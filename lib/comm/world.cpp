@@ -8,8 +8,6 @@
 #include <exception>
 #include <limits>
 #include <numeric>
-#include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"

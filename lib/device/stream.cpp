@@ -5,14 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
 #include <limits>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "base/at.h"
 #include "base/parallel_for.h"

@@ -17,8 +17,6 @@
 #include "comm/group.h"
 #include "config/schema/optimizers.h"
 #include "device/cuda_device.h"
-#include "engine/parameters/optimizer.h"
-#include "engine/trace.h"
 #include "ops/cuda_libraries.h"
 #include "ops/router.h"
 #include "plan/cost/estimate.h"

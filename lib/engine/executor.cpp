@@ -1,14 +1,11 @@
 #include "engine/executor.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
-#include "base/at.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "comm/group.h"
-#include "engine/trace.h"
 #include "ops/elementwise.h"
 
 namespace trainctl {

@@ -1,7 +1,6 @@
 #include "engine/trace.h"
 
 #include <algorithm>
-#include <array>
 #include <cassert>
 #include <chrono>
 #include <cmath>
@@ -12,7 +11,6 @@
 #include "base/integers.h"
 #include "base/json_text.h"
 #include "base/text.h"
-#include "comm/group.h"
 #include "device/cuda_device.h"
 
 namespace trainctl {

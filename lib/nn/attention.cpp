@@ -4,7 +4,6 @@
 #include "base/text.h"
 #include "nn/stage.h"
 #include "ops/activation.h"
-#include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
 #include "plan/model/attention.h"

@@ -1,6 +1,5 @@
 #include "nn/expert_exchange.h"
 
-#include <algorithm>
 #include <array>
 #include <numeric>
 #include <vector>

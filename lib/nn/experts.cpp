@@ -8,7 +8,6 @@
 #include "ops/activation.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"
-#include "ops/router.h"
 #include "ops/rows.h"
 #include "plan/model/experts.h"
 

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "ops/elementwise.h"
-#include "ops/matmul.h"
 #include "ops/rows.h"
 
 namespace trainctl {

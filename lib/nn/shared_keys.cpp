@@ -2,7 +2,6 @@
 
 #include "base/at.h"
 #include "base/time_spent.h"
-#include "ops/attention.h"
 #include "ops/elementwise.h"
 
 namespace trainctl {

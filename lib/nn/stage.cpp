@@ -1,7 +1,5 @@
 #include "nn/stage.h"
 
-#include <vector>
-
 #include "base/at.h"
 #include "comm/world.h"
 #include "nn/block.h"

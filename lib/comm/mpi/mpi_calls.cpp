@@ -9,16 +9,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <string>
 #include <system_error>
-#include <thread>
 
 #include "base/at.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "comm/host/watch.h"
 #include "comm/rank_words.h"
 #include "comm/this_host.h"
 #include "device/wait.h"

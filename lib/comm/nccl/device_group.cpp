@@ -11,8 +11,6 @@
 #include "base/at.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "comm/group.h"
-#include "device/cuda_device.h"
 #include "device/slab.h"
 #include "device/stream.h"
 #include "device/wait.h"

@@ -1,12 +1,8 @@
 #include "comm/nccl/device_world.h"
 
 #include <algorithm>
-#include <cstdint>
 #include <cstdlib>
 #include <deque>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"

@@ -2,8 +2,6 @@
 
 #include <nccl.h>
 
-#include <string>
-
 #include "device/cuda_check.h"
 
 namespace trainctl {

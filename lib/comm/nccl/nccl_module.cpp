@@ -7,12 +7,10 @@
 
 #include <algorithm>
 #include <cassert>
-#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <vector>
 
-#include "base/collectives.h"
 #include "base/error.h"
 #include "comm/nccl/nccl_check.h"
 #include "device/cuda_check.h"

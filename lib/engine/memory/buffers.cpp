@@ -7,12 +7,10 @@
 #include <cstring>
 #include <new>
 #include <string>
-#include <vector>
 
 #include "base/at.h"
 #include "base/text.h"
 #include "comm/group.h"
-#include "device/slab.h"
 #include "ops/kernels.h"
 #include "ops/rope.h"
 #include "plan/cost/forms.h"

@@ -5,12 +5,10 @@
 #include <cmath>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "base/at.h"
 #include "base/integers.h"
 #include "config/schema/optimizers.h"
-#include "device/slab.h"
 #include "engine/parameters/sync.h"
 #include "ops/elementwise.h"
 #include "ops/matmul.h"

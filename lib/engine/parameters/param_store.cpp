@@ -3,20 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
-#include <map>
 #include <mutex>
-#include <string_view>
 #include <thread>
-#include <utility>
 
 #include "base/at.h"
 #include "base/error.h"
 #include "base/integers.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "comm/group.h"
 #include "config/schema/optimizers.h"
-#include "device/slab.h"
 #include "device/wait.h"
 #include "ops/elementwise.h"
 #include "plan/gradients/gathers.h"

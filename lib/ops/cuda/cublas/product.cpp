@@ -2,19 +2,16 @@
 // uses.
 #include "ops/cuda/cublas/product.h"
 
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstddef>
 #include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,7 +20,6 @@
 #include "base/scratch.h"
 #include "device/cuda_check.h"
 #include "ops/cuda/cublas/check.h"
-#include "ops/cuda_libraries.h"
 
 namespace trainctl::cuda {
 namespace {

@@ -4,10 +4,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
-#include <string>
-#include <utility>
 
 #include "base/error.h"
 #include "device/cuda_check.h"
