@@ -153,8 +153,7 @@ int run_device(const Arguments& arguments) {
   CommandLine line(
       "Measures this machine's device and writes a file for cluster.device, so that plans rest on "
       "this machine; then a step of the configuration, compared with its plan. Under mpirun also "
-      "the links "
-      "inside a host and between hosts.",
+      "the links inside a host and between hosts.",
       "trainctl bench device");
   BenchRequest request;
   DeviceBench options;

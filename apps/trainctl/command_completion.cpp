@@ -222,8 +222,7 @@ std::string zsh(const CommandShape& root) {
          "  esac\n"
          "}\n"
          "if [ \"$funcstack[1]\" = _trainctl ]; then _trainctl \"$@\"; else compdef _trainctl "
-         "trainctl; "
-         "fi\n";
+         "trainctl; fi\n";
 }
 
 /// The words after --set: "train.steps=", or "model.preset=gpt2-124m" if the values are words.

@@ -68,8 +68,7 @@ Migrated migrate(const MigrateRequest& request) {
 int run_migrate(const Arguments& arguments) {
   CommandLine line(
       "Rewrites a YAML file with canonical keys, or another project's file as one, and lists what "
-      "it "
-      "could not convert.",
+      "it could not convert.",
       name);
   MigrateRequest request;
   line.add_text("FILE", request.file, "The file to rewrite", "");

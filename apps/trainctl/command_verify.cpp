@@ -509,9 +509,8 @@ int verify_over_mpi(VerifyCommand command) {
 int run_verify(const Arguments& arguments) {
   CommandLine line(
       "Trains a few steps in each layout, over threads or the processes of mpirun, and compares "
-      "loss, "
-      "norm, every gradient and every parameter with a single rank. The data is generated from the "
-      "seed.",
+      "loss, norm, every gradient and every parameter with a single rank. The data is generated "
+      "from the seed.",
       verify_name);
   VerifyCommand command;
   add_plan_options(line, command.request);

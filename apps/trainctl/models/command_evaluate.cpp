@@ -42,10 +42,8 @@ std::string to_json(const EvaluateResult& result) {
 int run_evaluate(const Arguments& arguments) {
   CommandLine line(
       "Computes the loss of a model on data: of a run, of a Hugging Face model, or of the run that "
-      "a "
-      "configuration describes. Uses one rank or, under mpirun or with --local-ranks, the run's "
-      "own "
-      "layout or the one of --set.",
+      "a configuration describes. Uses one rank or, under mpirun or with --local-ranks, the run's "
+      "own layout or the one of --set.",
       "trainctl evaluate");
   EvaluateRequest request;
   std::string format = "text";
