@@ -69,8 +69,8 @@ bool may_be_batch(const FusedMatmul& one, const FusedMatmul& other) {
          one.other.empty() == other.other.empty();
 }
 
-/// The distances between operands of two consecutive products.
-Strides strides_between(const FusedMatmul& one, const FusedMatmul& next) {
+/// The distances between operands of two consecutive products (ProductKey::strides).
+std::array<std::int64_t, 4> strides_between(const FusedMatmul& one, const FusedMatmul& next) {
   const auto between = [](const Tensor& from, const Tensor& to) {
     return from.empty()
                ? std::int64_t{0}
@@ -78,49 +78,44 @@ Strides strides_between(const FusedMatmul& one, const FusedMatmul& next) {
   };
   const Matmul& x = one.product;
   const Matmul& y = next.product;
-  return {.a = between(x.a, y.a),
-          .b = between(x.b, y.b),
-          .c = between(x.c, y.c),
-          .vector = between(x.bias, y.bias)};
+  return {between(x.a, y.a), between(x.b, y.b), between(x.c, y.c), between(x.bias, y.bias)};
 }
 
 /// The longest batch at the start of `list`: equal extents, and operands equally far apart in the
 /// order of their addresses.
-Strides leading_batch(std::span<const FusedMatmul> list) {
-  Strides found;
-  for (std::size_t i = 1; i < list.size() && may_be_batch(list[0], list[i]); ++i) {
-    Strides next = strides_between(list[i - 1], list[i]);
-    const bool in_order =
-        std::min({next.a, next.b, next.vector}) >= 0 && next.c >= list[0].product.c.bytes();
-    next.count = found.count;
-    if (!in_order || (i > 1 && next != found)) break;
-    found = next;
-    ++found.count;
+std::span<const FusedMatmul> leading_batch(std::span<const FusedMatmul> list) {
+  std::size_t count = 1;
+  for (; count < list.size() && may_be_batch(list[0], list[count]); ++count) {
+    const auto strides = strides_between(list[count - 1], list[count]);
+    const auto [a, b, c, vector] = strides;
+    const bool in_order = std::min({a, b, vector}) >= 0 && c >= list[0].product.c.bytes();
+    if (!in_order || strides != strides_between(list[0], list[1])) break;
   }
-  return found;
+  return list.first(count);
 }
 
 /// Enqueues a batch; returns false if the library has none. Vectors are in the context's scratch if
 /// they are sums, which the library overwrites (its b is our a), or 16-bit biases.
-bool enqueue_batch(const OpContext& context, std::span<const FusedMatmul> list,
-                   const Strides& strides) {
+bool enqueue_batch(const OpContext& context, std::span<const FusedMatmul> list) {
   const Matmul& first = list.front().product;
   const bool sums = !list.front().other.empty();
   const bool biased = !first.bias.empty();
   Call call(first, sums     ? CUBLASLT_EPILOGUE_BGRADB
                    : biased ? CUBLASLT_EPILOGUE_BIAS
                             : CUBLASLT_EPILOGUE_DEFAULT);
-  call.strides = strides;
+  call.count = std::ssize(list);
+  if (call.count > 1) call.strides = strides_between(list[0], list[1]);
+  std::int64_t& by_vector = call.strides.back();
   call.vector = first.bias.data;
   const bool casts = biased && first.c.dtype != DType::f32;
   const Tensor& vector = sums ? list.front().other : first.bias;
   const auto room = [&](std::size_t i) {
-    return Tensor{workspace_of(context) + static_cast<std::int64_t>(i) * call.strides.vector,
-                  vector.shape, first.c.dtype, DeviceKind::cuda};
+    return Tensor{workspace_of(context) + static_cast<std::int64_t>(i) * by_vector, vector.shape,
+                  first.c.dtype, DeviceKind::cuda};
   };
   if (sums || casts) {
-    call.strides.vector = round_up(vector.numel() * size_of(first.c.dtype), vector_alignment);
-    if (call.strides.vector * strides.count > cuda_bias_bytes) return false;
+    by_vector = round_up(vector.numel() * size_of(first.c.dtype), vector_alignment);
+    if (by_vector * call.count > cuda_bias_bytes) return false;
     call.vector = workspace_of(context);
   }
   for (std::size_t i = 0; casts && i < list.size(); ++i) {
@@ -181,17 +176,16 @@ void matmul_gelu_backward(const OpContext& context, const FusedMatmul& args) {
 }
 
 void matmul_column_sums(const OpContext& context, const FusedMatmul& args) {
-  if (!multiplies_nothing(args.product) && enqueue_batch(context, {&args, 1}, {})) return;
+  if (!multiplies_nothing(args.product) && enqueue_batch(context, {&args, 1})) return;
   cuda::bias_gradient(context, {.dy = args.product.a, .db = args.other});
   cuda::matmul(context, args.product);
 }
 
 void matmul_batch(const OpContext& context, const MatmulBatch& args) {
   for (std::span<const FusedMatmul> left = args; !left.empty();) {
-    const Strides strides = leading_batch(left);
-    const auto batch = left.first(static_cast<std::size_t>(strides.count));
-    const bool alone = strides.count == 1 || multiplies_nothing(batch.front().product);
-    if (alone || !enqueue_batch(context, batch, strides)) {
+    const auto batch = leading_batch(left);
+    const bool alone = batch.size() == 1 || multiplies_nothing(batch.front().product);
+    if (alone || !enqueue_batch(context, batch)) {
       for (const FusedMatmul& one : batch) multiply_alone(context, one);
     }
     left = left.subspan(batch.size());

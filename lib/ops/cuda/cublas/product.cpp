@@ -430,7 +430,7 @@ constexpr std::uint32_t alignment_by_shape = 64;
 
 ProductKey key_of(const Call& call, int multiprocessors) {
   const Matmul& args = call.args;
-  const Strides& by = call.strides;
+  const auto [by_a, by_b, by_c, by_vector] = call.strides;
   ProductKey key{.m = call.m,
                  .n = call.n,
                  .k = call.k,
@@ -441,10 +441,10 @@ ProductKey key_of(const Call& call, int multiprocessors) {
                  .result = args.c.dtype,
                  .epilogue = static_cast<std::uint32_t>(call.epilogue),
                  .multiprocessors = multiprocessors,
-                 .count = by.count,
-                 .strides = {by.a, by.b, by.c, by.vector},
-                 .alignments = {alignment_of(args.a.data, by.a), alignment_of(args.b.data, by.b),
-                                alignment_of(args.c.data, by.c), alignment_of(call.vector, 0),
+                 .count = call.count,
+                 .strides = call.strides,
+                 .alignments = {alignment_of(args.a.data, by_a), alignment_of(args.b.data, by_b),
+                                alignment_of(args.c.data, by_c), alignment_of(call.vector, 0),
                                 alignment_of(call.beside, 0)}};
   if (!args.by_shape) return key;
   if (*std::ranges::min_element(key.alignments) < alignment_by_shape) {

@@ -3,6 +3,7 @@
 
 #include <cublasLt.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -16,21 +17,15 @@ namespace trainctl::cuda {
 // cached for later calls. A product by_shape (Matmul::by_shape) always uses the first proposal,
 // regardless of multiprocessors reserved for collectives, and is neither noted nor timed.
 
-/// The number of products in a call, and the bytes between operands of consecutive products.
-struct Strides {
-  std::int64_t count = 1;
-  std::int64_t a = 0, b = 0, c = 0, vector = 0;
-  friend bool operator==(const Strides&, const Strides&) = default;
-};
-
 /// The operands of a call at their actual addresses; for a batch, of its first product.
 struct Call {
   const Matmul& args;
   std::int64_t m, n, k;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const void* vector = nullptr;  // bias, or column sums of b, in the result's type
-  const void* beside = nullptr;  // a matrix as the result: input of GELU
-  Strides strides{};
+  const void* vector = nullptr;           // bias, or column sums of b, in the result's type
+  const void* beside = nullptr;           // a matrix as the result: input of GELU
+  std::int64_t count = 1;                 // of products, as ProductKey::count
+  std::array<std::int64_t, 4> strides{};  // as ProductKey::strides
 
   Call(const Matmul& product, cublasLtEpilogue_t with)
       : args(product),
