@@ -315,6 +315,7 @@ class ThreadGroup : public HostGroup {
     std::unique_lock lock(meeting_.mutex);
     const std::uint64_t mine = ++at(meeting_.arrivals, rank());
     const auto all_came = [&] { return std::ranges::min(meeting_.arrivals) >= mine; };
+    stop_reading();
     try {
       ThreadMeeting::Part& part = at(meeting_.parts, rank());
       part.stream = on_device();
