@@ -60,18 +60,15 @@ void allow(Json& property, const Json& other) {
 }
 
 /// The schema of the value at a path; null if there is none.
-Json property_at(const Json& sections, const std::string& path) {
+Json property_at(const Json& sections, std::string_view path) {
   const Json* properties = &sections;
-  std::size_t start = 0;
   while (true) {
-    const std::size_t dot = std::min(path.find('.', start), path.size());
-    const std::string key = path.substr(start, dot - start);
+    const std::string key(take_until(path, "."));
     if (!properties->contains(key)) return nullptr;
     const Json& found = (*properties)[key];
-    if (dot == path.size()) return found;
+    if (path.empty()) return found;
     if (!found.contains("properties")) return nullptr;
     properties = &found["properties"];
-    start = dot + 1;
   }
 }
 
@@ -82,7 +79,7 @@ Json values_of(const UpstreamKey& row, const Json& sections);
 
 /// A map whose keys have rows of their own; also accepts our names of these keys.
 Json map_of(const UpstreamKey& row, const Json& sections) {
-  const Json ours = property_at(sections, std::string(row.path));
+  const Json ours = property_at(sections, row.path);
   Json properties = ours.is_null() ? Json::object() : ours["properties"];
   const std::string prefix = formatted("{}.", row.key);
   for (const UpstreamKey& inner : all_upstream_keys()) {
@@ -96,7 +93,7 @@ Json map_of(const UpstreamKey& row, const Json& sections) {
 }
 
 Json values_of(const UpstreamKey& row, const Json& sections) {
-  Json values = property_at(sections, std::string(row.path));
+  Json values = property_at(sections, row.path);
   const Conversion how = row.conversion;
   const Json number = {{"type", "integer"}, {"minimum", 0}};
   const Json list = {{"type", "array"}, {"items", number}, {"minItems", 1}};

@@ -115,8 +115,7 @@ void apply_set_option(YamlTree& tree, int root, const std::string& argument,
   int map = root;
   for (std::size_t i = 0; i + 1 < steps->size(); ++i) map = enter(tree, map, (*steps)[i]);
   const Step& last = steps->back();
-  std::erase_if(tree.node(map).entries,
-                [&](const YamlEntry& entry) { return entry.key == last.key; });
+  tree.remove(map, last.key);
   tree.node(map).entries.push_back({last.key, last.span, value});
 }
 
@@ -127,14 +126,6 @@ void apply_set_option(YamlTree& tree, int root, const std::string& argument,
 // spelling.
 
 namespace {
-
-struct Composed {
-  int root = -1;         // -1 if the file itself is not valid YAML
-  bool missing = false;  // an included file could not be read, so keys may seem to be missing
-  std::string text;      // normalised text of the file itself
-  std::map<std::string, Place> included_by;  // included file -> place of its include
-  Spellings spellings;
-};
 
 inline constexpr std::size_t max_include_depth = 16;
 
@@ -149,7 +140,8 @@ class Composer {
   Composer(YamlTree& tree, const Surroundings& around, Diagnostics& diagnostics)
       : tree_(tree), around_(around), diagnostics_(diagnostics) {}
 
-  /// The root of a file merged with all its includes, or -1 if the file is not valid YAML.
+  /// The root of a file merged with all its includes, or -1 if the file is not valid YAML. Stores
+  /// the normalised text of the file itself in `kept`, unless that is null.
   int read(std::string_view given, const std::string& name, std::string* kept) {
     const std::string text = normalise_text(given.substr(0, max_yaml_bytes + 4));
     if (kept != nullptr) *kept = text;
@@ -185,6 +177,7 @@ class Composer {
     }
   }
 
+  /// Whether an included file could not be read, so that keys may seem to be missing.
   bool missing() const { return missing_; }
   const Spellings& spellings() const { return spellings_; }
   const std::map<std::string, Place>& included_by() const { return included_by_; }
@@ -210,7 +203,7 @@ class Composer {
                given.span);
       return true;
     });
-    std::erase_if(tree_.node(root).entries, [](const YamlEntry& e) { return e.key == "include"; });
+    tree_.remove(root, "include");
     return paths;
   }
 
@@ -224,10 +217,7 @@ class Composer {
   }
 
   int read_included(const std::vector<int>& paths, const std::string& name) {
-    YamlNode empty;
-    empty.kind = YamlNode::Kind::map;
-    empty.span = {0, 1, 1, 2};
-    const int all = tree_.add_node(std::move(empty));
+    const int all = tree_.add_map({}, {0, 1, 1, 2});
     for (int path : paths) {
       const YamlNode given = tree_.node(path);
       const auto folder = std::filesystem::path(name).parent_path();
@@ -363,19 +353,6 @@ void override_entries(YamlTree& tree, int into, int from, const std::string& pat
   }
 }
 
-/// Reads `text`, which becomes tree.texts[0], and all its includes; reports errors.
-Composed compose(YamlTree& tree, std::string_view text, const std::string& name,
-                 const Surroundings& around, Diagnostics& diagnostics) {
-  Composed result;
-  Composer composer(tree, around, diagnostics);
-  result.root = composer.read(text, name, &result.text);
-  result.missing = composer.missing();
-  result.included_by = composer.included_by();
-  result.spellings = composer.spellings();
-  if (result.root >= 0) composer.check_overrides();
-  return result;
-}
-
 /// Replaces values of the document by those of --set options; the last option wins. First rewrites
 /// upstream spellings in the options. `root` is a map. Returns the spellings of the options; an
 /// option in our spelling maps its path to itself.
@@ -383,9 +360,7 @@ Spellings override_values(YamlTree& tree, int root, const std::vector<std::strin
                           Diagnostics& diagnostics) {
   Spellings spellings;
   for (const std::string& option : set_options) {
-    YamlNode empty;
-    empty.kind = YamlNode::Kind::map;
-    const int one = tree.add_node(std::move(empty));
+    const int one = tree.add_map();
     apply_set_option(tree, one, option, diagnostics);
     if (tree.node(one).entries.empty()) continue;
     // The option's value replaces a whole map; maps along its path are merged.
@@ -528,12 +503,17 @@ ReadResult read_config_text(std::string_view text, const std::string& name,
   ReadResult result;
   YamlTree tree;
   Reading reading{tree, result};
-  Composed composed = compose(tree, text, name, around, result.diagnostics);
-  result.included_by = std::move(composed.included_by);
-  reading.spellings = std::move(composed.spellings);
-  if (composed.root >= 0) read_root(reading, composed.root, set_options, composed.text, around);
+  Composer composer(tree, around, result.diagnostics);
+  std::string kept;
+  const int root = composer.read(text, name, &kept);
+  result.included_by = composer.included_by();
+  reading.spellings = composer.spellings();
+  if (root >= 0) {
+    composer.check_overrides();
+    read_root(reading, root, set_options, kept, around);
+  }
   keep_replaced(tree, result);
-  if (composed.missing) {
+  if (composer.missing()) {
     result.complete = false;
     result.diagnostics.drop_if([](const Diagnostic& d) { return d.code == "missing-key"; });
   }
@@ -561,9 +541,7 @@ ReadResult read_config(const std::filesystem::path& file,
   const std::string name = file.string();
   const Surroundings::Loaded loaded = load_text(name);
   if (!loaded.text) throw Error(ExitCode::missing_input, name + ": " + loaded.why);
-  Surroundings around;
-  around.load = load_text;
-  return read_config_text(*loaded.text, name, set_options, around);
+  return read_config_text(*loaded.text, name, set_options, {.load = load_text, .variable = {}});
 }
 
 namespace {

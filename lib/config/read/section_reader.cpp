@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -522,42 +521,25 @@ void apply_preset(Reading& reading, int root, const YamlNode& given) {
   }
 }
 
-/// Keys of the sections model and moe that describe the training, not the network.
-const std::set<std::string>& keys_of_training() {
-  static const std::set<std::string> keys{"model.seq_length",
-                                          "model.init_method_std",
-                                          "model.hidden_dropout",
-                                          "model.attention_dropout",
-                                          "model.embedding_dropout",
-                                          "model.make_vocab_size_divisible_by",
-                                          "model.perform_initialization",
-                                          "model.use_cpu_initialization",
-                                          "model.use_te_rng_tracker",
-                                          "model.cross_entropy_loss_fusion",
-                                          "model.cross_entropy_fusion_impl",
-                                          "moe.capacity_factor",
-                                          "moe.overflow",
-                                          "moe.capacity_group_size",
-                                          "moe.expert_group",
-                                          "moe.router_choice",
-                                          "moe.balance_counts",
-                                          "moe.router_bias_update_rate",
-                                          "moe.router_load_balancing_type",
-                                          "moe.aux_loss_factor",
-                                          "moe.z_loss_factor",
-                                          "moe.expert_group_size",
-                                          "moe.group_wise_a2a",
-                                          "moe.comp_comm_parallel",
-                                          "moe.comp_comm_parallel_degree",
-                                          "moe.overlap_expert_parallel_comm",
-                                          "moe.extended_tp"};
-  return keys;
+/// Whether a key of the sections model and moe describes the training, not the network.
+bool is_of_training(const std::string& path) {
+  static const std::vector<std::string> keys = split_words(
+      "model.seq_length|model.init_method_std|model.hidden_dropout|model.attention_dropout|"
+      "model.embedding_dropout|model.make_vocab_size_divisible_by|"
+      "model.perform_initialization|model.use_cpu_initialization|model.use_te_rng_tracker|"
+      "model.cross_entropy_loss_fusion|model.cross_entropy_fusion_impl|moe.capacity_factor|"
+      "moe.overflow|moe.capacity_group_size|moe.expert_group|moe.router_choice|"
+      "moe.balance_counts|moe.router_bias_update_rate|moe.router_load_balancing_type|"
+      "moe.aux_loss_factor|moe.z_loss_factor|moe.expert_group_size|moe.group_wise_a2a|"
+      "moe.comp_comm_parallel|moe.comp_comm_parallel_degree|moe.overlap_expert_parallel_comm|"
+      "moe.extended_tp");
+  return std::ranges::find(keys, path) != keys.end();
 }
 
 /// Removes the keys that do not describe the network from a section of a run's configuration.
 void keep_network(YamlTree& tree, const YamlEntry& section) {
   std::erase_if(tree.node(section.value).entries, [&](const YamlEntry& entry) {
-    const bool of_training = keys_of_training().contains(section.key + "." + entry.key);
+    const bool of_training = is_of_training(section.key + "." + entry.key);
     return entry.key == "from" || entry.key == "preset" ||
            (of_training && entry.key != "seq_length");
   });
@@ -670,8 +652,7 @@ void check_model_against(Reading& reading, const StartingModel& start) {
   auto ours = values_of_model(reading.result.config);
   for (const auto& [path, place] : alone.sources.places()) {
     const auto value = theirs.find(path);
-    if (value == theirs.end() || keys_of_training().contains(path) || ours[path] == value->second)
-      continue;
+    if (value == theirs.end() || is_of_training(path) || ours[path] == value->second) continue;
     const bool is_scale =
         path.starts_with("model.rope_scaling.") && path != "model.rope_scaling.factor";
     if (is_scale && alone.config.model.rope_scaling.factor == 1.0) continue;

@@ -111,16 +111,8 @@ bool Claims::is_set_option(const Claim& claim) const {
 std::vector<Claim> Claims::rivals(const std::vector<Claim>& given) const {
   std::vector<Claim> result = given;
   const std::string& path = given.front().path;
-  int map = root_;
-  const YamlEntry* entry = nullptr;
-  for (std::size_t start = 0; start <= path.size();) {
-    const std::size_t dot = std::min(path.find('.', start), path.size());
-    if (tree_.node(map).kind != YamlNode::Kind::map) return result;
-    entry = tree_.find(map, path.substr(start, dot - start));
-    if (entry == nullptr) return result;
-    map = entry->value;
-    start = dot + 1;
-  }
+  const YamlEntry* entry = tree_.find_path(root_, path);
+  if (entry == nullptr) return result;
   result.push_back({path, path, entry->key_span, entry->value, false});
   std::stable_sort(result.begin(), result.end(), [](const Claim& a, const Claim& b) {
     return std::tie(a.key_span.text, a.key_span.line, a.key_span.column) <
