@@ -297,14 +297,9 @@ void lay_out(const Plan& plan, int stage, const MoveConfig& config, StagePlan& r
 
 namespace {
 
-constexpr const char* usual_forms[] = {"none",
-                                       "norms",
-                                       "activations",
-                                       "norms+activations",
-                                       "attention",
-                                       "norms+attention+activations",
-                                       "norms+mlp+activations",
-                                       "full"};
+constexpr auto usual_forms = take_words<8>(
+    "none|norms|activations|norms+activations|attention|norms+attention+activations|"
+    "norms+mlp+activations|full");
 
 /// The blocks of a stage with experts, or those without.
 struct BlockKind {
@@ -362,7 +357,7 @@ std::vector<RecomputeCost> compare_forms(const Plan& plan, int stage, const Move
     const auto same = [&](const BlockForm& other) { return other.repeated == form.repeated; };
     if (std::none_of(forms.begin(), forms.end(), same)) forms.push_back(form);
   };
-  for (const char* text : usual_forms) add(*parse_form(text));
+  for (const std::string_view text : usual_forms) add(*parse_form(text));
   for (const BlockKind& kind : kinds) {
     for (const std::uint8_t parts : kind.in_use) add(parts);
   }

@@ -34,28 +34,22 @@ class Gathers {
     add(std::move(block));
   }
 
-  /// Adds a block of freed parameters for each unit.
-  void add_freed() {
+  /// Adds a block for each unit, with the parameters for which takes(index) is true.
+  void add_units(bool from_host, const auto& takes) {
     std::map<int, GatherBlock> blocks;
-    for (int index = 0; index < static_cast<int>(parameters_.size()); ++index) {
-      const bool apart = kind(index) == ShardKind::rows || kind(index) == ShardKind::dealt;
-      if (!apart || !freed(index)) continue;
-      blocks[spec(index).unit].parameters.push_back(index);
-      blocks[spec(index).unit].freed = true;
+    for (int index = 0; index < std::ssize(parameters_); ++index) {
+      if (!takes(index)) continue;
+      GatherBlock& block = blocks[spec(index).unit];
+      block.parameters.push_back(index);
+      block.freed = true;
+      block.from_host = from_host;
     }
     for (auto& [unit, block] : blocks) add(std::move(block));
   }
-
-  void add_from_host(const std::vector<bool>& on_host) {
-    std::map<int, GatherBlock> blocks;
-    for (std::size_t index = 0; index < on_host.size(); ++index) {
-      if (!on_host[index]) continue;
-      const int parameter = static_cast<int>(index);
-      GatherBlock& block = blocks[spec(parameter).unit];
-      block.parameters.push_back(parameter);
-      block.freed = block.from_host = true;
-    }
-    for (auto& [unit, block] : blocks) add(std::move(block));
+  void add_freed() {
+    add_units(false, [&](int index) {
+      return freed(index) && (kind(index) == ShardKind::rows || kind(index) == ShardKind::dealt);
+    });
   }
 
   void add_fused(bool expert, const CommFusionConfig& fusion) {
@@ -119,7 +113,7 @@ std::vector<GatherBlock> make_gathers(const std::vector<ParamSpec>& parameters,
     if (!fused || kind != ShardKind::rows) made.add(bucket, static_cast<int>(i - 1));
   }
   made.add_freed();
-  made.add_from_host(on_host);
+  if (!on_host.empty()) made.add_units(true, [&](int index) { return at(on_host, index); });
   return made.take();
 }
 

@@ -15,10 +15,7 @@ std::int64_t cuts_of_rows(const ParamSpec& parameter) {
 }
 
 OptimizerShard whole(const ParamSpec& parameter, std::string why) {
-  OptimizerShard shard;
-  shard.elements = parameter.shape.numel();
-  shard.why = std::move(why);
-  return shard;
+  return {.elements = parameter.shape.numel(), .why = std::move(why)};
 }
 
 OptimizerShard shard_rows(const ParallelOptimizerConfig& optimizer, const Mesh& mesh,
@@ -42,30 +39,26 @@ OptimizerShard shard_rows(const ParallelOptimizerConfig& optimizer, const Mesh& 
     return whole(parameter,
                  formatted("{} rows % ({} cuts x {} ranks) is not 0", rows, cuts, ranks));
   }
-  OptimizerShard shard;
-  shard.kind = ShardKind::rows;
-  shard.ranks = ranks;
-  shard.mirrors = replicas / ranks;
-  shard.rows = parameter.shape[0] / ranks;
-  shard.elements = parameter.shape.numel() / ranks;
-  return shard;
+  return {.kind = ShardKind::rows,
+          .ranks = ranks,
+          .mirrors = replicas / ranks,
+          .rows = parameter.shape[0] / ranks,
+          .elements = parameter.shape.numel() / ranks,
+          .why = {}};
 }
 
 OptimizerShard deal(const Mesh& mesh, const ParamSpec& parameter, std::size_t index) {
-  OptimizerShard shard;
-  shard.kind = ShardKind::dealt;
-  shard.ranks = mesh.dp;
-  shard.owner = static_cast<std::int64_t>(index) % mesh.dp;
-  shard.elements = parameter.shape.numel();
-  return shard;
+  return {.kind = ShardKind::dealt,
+          .ranks = mesh.dp,
+          .owner = static_cast<std::int64_t>(index) % mesh.dp,
+          .elements = parameter.shape.numel(),
+          .why = {}};
 }
 
 OptimizerShard slice(const Mesh& mesh, const ParamSpec& parameter) {
-  OptimizerShard shard;
-  shard.kind = ShardKind::bucket;
-  shard.ranks = parameter.expert ? mesh.edp : mesh.dp * mesh.cp;
-  if (shard.ranks == 1) return whole(parameter, "one replica");
-  return shard;
+  const std::int64_t ranks = parameter.expert ? mesh.edp : mesh.dp * mesh.cp;
+  if (ranks == 1) return whole(parameter, "one replica");
+  return {.kind = ShardKind::bucket, .ranks = ranks, .why = {}};
 }
 
 }  // namespace

@@ -203,19 +203,14 @@ namespace {
 constexpr std::size_t max_tried = 300;
 
 /// Codes of errors that other sizes can cure.
-constexpr std::string_view codes[] = {"world-size",          "expert-world-size",
-                                      "batch-divides",       "micro-batch-divides",
-                                      "micro-batch-product", "heads-tensor",
-                                      "groups-tensor",       "ffn-tensor",
-                                      "vocab-tensor",        "hidden-tensor",
-                                      "sequence-tensor",     "stage-layers",
-                                      "chunk-layers",        "interleave-micro-batches",
-                                      "sequence-context",    "context-heads",
-                                      "virtual-stages",      "micro-batches-stages"};
+constexpr auto codes = take_words<18>(
+    "world-size|expert-world-size|batch-divides|micro-batch-divides|micro-batch-product|"
+    "heads-tensor|groups-tensor|ffn-tensor|vocab-tensor|hidden-tensor|sequence-tensor|"
+    "stage-layers|chunk-layers|interleave-micro-batches|sequence-context|context-heads|"
+    "virtual-stages|micro-batches-stages");
 
 bool is_about_sizes(const Diagnostic& one) {
-  return one.severity == Severity::error &&
-         std::find(std::begin(codes), std::end(codes), one.code) != std::end(codes);
+  return one.severity == Severity::error && std::ranges::find(codes, one.code) != codes.end();
 }
 
 /// A changed configuration, and its distance from the given values.

@@ -357,14 +357,8 @@ class Proof {
     if (!in_range(action)) return fail("is out of range");
     moves_.check(action);
     copies_.check(action);
+    if (names_block(action.kind) || is_host_copy(action.kind)) return;
     switch (action.kind) {
-      case ActionKind::gather:
-      case ActionKind::wait_gather:
-      case ActionKind::free:
-      case ActionKind::offload:
-      case ActionKind::wait_offload:
-      case ActionKind::reload:
-      case ActionKind::wait_reload: return;
       case ActionKind::fetch: return fetch(action);
       case ActionKind::forward: return forward(action);
       case ActionKind::repeat: return repeat(action);

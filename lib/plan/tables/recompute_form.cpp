@@ -1,5 +1,7 @@
 #include "plan/tables/recompute_form.h"
 
+#include <algorithm>
+
 #include "base/at.h"
 
 namespace trainctl {
@@ -47,13 +49,9 @@ std::optional<std::uint8_t> parse_form(std::string_view text) {
   std::string_view rest = text;
   do {
     const std::string_view wanted = cut(rest, '+', rest);
-    bool known = false;
-    for (const FormWord& row : words) {
-      if (row.word != wanted) continue;
-      parts |= row.parts;
-      known = true;
-    }
-    if (!known) return {};
+    const auto row = std::ranges::find(words, wanted, &FormWord::word);
+    if (row == std::end(words)) return {};
+    parts |= row->parts;
   } while (!rest.empty());
   return parts;
 }
