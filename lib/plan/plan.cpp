@@ -108,9 +108,7 @@ std::vector<int> embedding_homes(const Plan& plan, std::int64_t rank) {
   const std::vector<int> stages = plan.mesh.group(rank, Axis::pp);
   const ChunkPlaces places = plan.map.places();
   std::vector<int> homes{at(stages, places.first_stage())};
-  if (places.last_stage() != places.first_stage()) {
-    homes.push_back(at(stages, places.last_stage()));
-  }
+  if (places.last_stage() != places.first_stage()) homes.push_back(at(stages, places.last_stage()));
   return homes;
 }
 
@@ -175,9 +173,7 @@ BlockForm form_in_view(const StagePlan& stage, int view, int unit) {
 
 std::vector<std::int64_t> scored_layers(const Plan& plan, const StagePlan& stage) {
   std::vector<std::int64_t> layers;
-  for (const int unit : blocks_of(stage.units, plan.model.layers)) {
-    layers.push_back(unit - 1);
-  }
+  for (const int unit : blocks_of(stage.units, plan.model.layers)) layers.push_back(unit - 1);
   return layers;
 }
 

@@ -147,9 +147,7 @@ void add_exchanges(UseList& list, const BlockPasses& passes, const Exchanges& ex
 }
 
 void add_calls(UseList& list, const BlockPasses& passes, const LayerCalls& calls) {
-  for (const LayerCall& one : calls) {
-    list.call(one, one.part ? passes.of(*one.part) : passes.once);
-  }
+  for (const LayerCall& one : calls) list.call(one, one.part ? passes.of(*one.part) : passes.once);
 }
 
 }  // namespace
@@ -329,9 +327,7 @@ void add_pairs(UseList& list, Cargo cargo, std::int64_t count = 1) {
 void add_scalars(UseList& list, const StepNumbers& numbers) {
   add_pairs(list, Cargo::loss);
   // With full_batch every rank knows all weights.
-  if (numbers.loss_weights && !list.plan().full_batch) {
-    add_numbers(list, Cargo::loss_weights, 4);
-  }
+  if (numbers.loss_weights && !list.plan().full_batch) add_numbers(list, Cargo::loss_weights, 4);
   add_pairs(list, Cargo::gradient_norm);
   const ModelShape& model = list.plan().model;
   if (model.experts > 1) {

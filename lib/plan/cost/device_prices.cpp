@@ -452,9 +452,7 @@ class DevicePrices : public StagePrices {
   /// Seconds of the products for one micro-batch.
   double product_part(int unit) const {
     if (unit == 0) return 0;
-    if (unit == head_unit(plan_.model.layers)) {
-      return head_products(list_, plan_).total();
-    }
+    if (unit == head_unit(plan_.model.layers)) return head_products(list_, plan_).total();
     return price_of(unit).products.total();
   }
 

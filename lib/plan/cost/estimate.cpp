@@ -229,9 +229,7 @@ MemoryEstimate estimate_memory(const Plan& plan, const StagePlan& stage,
   const std::int64_t sequence =
       plan.model.seq_length * bytes_per_prefetched_token + bytes_per_prefetched_sequence;
   memory.data = (data.prefetch + 1) * sequences * sequence + feed_bytes(plan, number, data);
-  if (saves_in_background(checkpoint)) {
-    memory.checkpoint = max_saved_bytes(plan, number, optimizer);
-  }
+  if (saves_in_background(checkpoint)) memory.checkpoint = max_saved_bytes(plan, number, optimizer);
   const bool wire = plan.mesh.world_size() > 1 && !plan.ranks_are_threads;
   memory.runtime =
       program_allowance + (wire ? wire_allowance : 0) + (memory.on_cuda ? driver_allowance : 0);

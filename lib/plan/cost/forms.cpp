@@ -483,9 +483,7 @@ void lay_moves(const Plan& plan, const ScheduleInput& input, const MoveConfig& c
   for (std::size_t i = 0; i < rows.gathers.size(); ++i) {
     rows.gathers[i].slot = rows.weight_ring.slot[i];
   }
-  for (std::size_t i = 0; i < rows.sums.size(); ++i) {
-    rows.sums[i].slot = rows.gradient_ring.slot[i];
-  }
+  for (std::size_t i = 0; i < rows.sums.size(); ++i) rows.sums[i].slot = rows.gradient_ring.slot[i];
   rows.actions = await_slots(rows.actions, rows.sums);
 }
 

@@ -414,9 +414,7 @@ std::vector<Action> short_warmup(const ScheduleInput& input) {
 }  // namespace
 
 std::vector<Action> schedule_zb_h1(const ScheduleInput& input) {
-  if (input.chunks() > 1 && input.messages.mode == MessageMode::single) {
-    return short_warmup(input);
-  }
+  if (input.chunks() > 1 && input.messages.mode == MessageMode::single) return short_warmup(input);
   if (input.chunks() > 1) {
     return chunked_rows(input, {.group_size = input.group_size,
                                 .warmup = interleaved_warmup(input),

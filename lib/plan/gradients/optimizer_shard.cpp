@@ -30,9 +30,7 @@ OptimizerShard shard_rows(const ParallelOptimizerConfig& optimizer, const Mesh& 
   const std::int64_t rows = parameter.global_shape[0];
   if (parameter.bias) return whole(parameter, "a bias");
   if (parameter.two_homes) return whole(parameter, "held by two stages");
-  if (bytes < least) {
-    return whole(parameter, formatted("{} bytes, fewer than {}", bytes, least));
-  }
+  if (bytes < least) return whole(parameter, formatted("{} bytes, fewer than {}", bytes, least));
   if (replicas <= 1) return whole(parameter, "one replica");
   if (ranks == 1) return whole(parameter, "shared by one rank");
   if (rows % (cuts * ranks) != 0) {

@@ -234,9 +234,7 @@ BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& 
   const bool before = norms_before(form.norms);
   const Life input = before ? life::unit_input : life::weight_input;
   maker.add_input(block, prefix, stream(input), share.mesh.tp);
-  if (before) {
-    block.norm1 = maker.add(prefix + "norm1", norm_rows(form, share, BlockPart::norm1));
-  }
+  if (before) block.norm1 = maker.add(prefix + "norm1", norm_rows(form, share, BlockPart::norm1));
   block.attention = maker.add(attention, attention_rows(form, share, maker.form));
   if (norms_after(form.norms)) {
     block.post_norm1 =
@@ -244,9 +242,7 @@ BlockRows add_block(TableMaker& maker, const LayerForm& form, const LayerShare& 
   }
   block.middle = maker.add(prefix + "middle", stream(before ? life::for_backward : life::for_weight,
                                                      BlockPart::projection));
-  if (before) {
-    block.norm2 = maker.add(prefix + "norm2", norm_rows(form, share, BlockPart::norm2));
-  }
+  if (before) block.norm2 = maker.add(prefix + "norm2", norm_rows(form, share, BlockPart::norm2));
   add_feed_forward(maker, block, form, share, prefix);
   if (norms_after(form.norms)) {
     block.post_norm2 = maker.add(prefix + "post_norm2", post_norm_rows(form, share, {}));
@@ -430,9 +426,7 @@ void add_scratch(TableMaker& maker, const ActivationInput& input,
     places.all_tokens = add("stream.gathered", ends.tokens, input.compute);
     places.partial_sums = add("stream.partial", ends.tokens, input.compute);
   }
-  if (input.fp32_sums && input.mesh.tp > 1) {
-    places.sum = add("stream.sum", ends.tokens, DType::f32);
-  }
+  if (input.fp32_sums && input.mesh.tp > 1) places.sum = add("stream.sum", ends.tokens, DType::f32);
   if (!holds(units, head_unit(input.model.layers))) return;
   const std::int64_t chunk = input.head_tokens > 0 ? std::min(input.head_tokens, ends.head_rows)
                                                    : head_tokens(input.model, ends, input.compute);

@@ -75,9 +75,7 @@ AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& s
   }
   rows.v = rows.k = row(tokens, share.attended_kv(), BlockPart::qkv);
   rows.q = row(tokens, share.attended_q(), BlockPart::qkv);
-  if (form.attention.output_gate) {
-    rows.gate = row(own, local.q, BlockPart::qkv, life::for_weight);
-  }
+  if (form.attention.output_gate) rows.gate = row(own, local.q, BlockPart::qkv, life::for_weight);
   if (form.attention.qk_norm) {
     rows.k_raw = row(own, local.kv, BlockPart::qkv);
     rows.q_raw = row(own, local.q, BlockPart::qkv);
@@ -85,9 +83,7 @@ AttentionRows<RowSpec> attention_rows(const LayerForm& form, const LayerShare& s
     rows.q_rstd = statistic(own * (whole ? 1 : local.heads), BlockPart::qkv);
     rows.k_rstd = statistic(own * (whole ? 1 : local.kv_heads), BlockPart::qkv);
   }
-  if (share.head_ranks() > 1) {
-    rows.attended = row(tokens, share.attended_q(), BlockPart::attention);
-  }
+  if (share.head_ranks() > 1) rows.attended = row(tokens, share.attended_q(), BlockPart::attention);
   rows.context = row(own, local.q, BlockPart::attention, life::for_weight);
   rows.logsumexp = statistic(own * local.heads, BlockPart::attention);
   return rows;

@@ -168,9 +168,7 @@ Exchanges router_exchanges(const LayerForm& form, const LayerShare& share) {
                     .part = BlockPart::mlp};
   };
   Exchanges exchanges;
-  if (!share.exchange.by_stream) {
-    exchanges.push_back(of_tokens(Cargo::router, form.experts));
-  }
+  if (!share.exchange.by_stream) exchanges.push_back(of_tokens(Cargo::router, form.experts));
   if (form.shared_gate) exchanges.push_back(of_tokens(Cargo::shared_gate, 1));
   return exchanges;
 }

@@ -462,9 +462,7 @@ class SecondsSearcher {
                         .planned = plans_.size(),
                         .seconds = best.seconds,
                         .bytes = best.bytes};
-    if (const Open* next = queue_.next()) {
-      found.gap = std::max(0.0, 1 - next->bound / best.seconds);
-    }
+    if (const Open* next = queue_.next()) found.gap = std::max(0.0, 1 - next->bound / best.seconds);
     add_size(found, best.layout.tensor_parallel);
     add_words(found, best.layout);
     return found;

@@ -30,9 +30,7 @@ std::vector<SplitChoice> end_choices(const SearchedSplits& given, bool tied, boo
     return choices;
   }
   for (const SplitBy embedding : words_for(given.embedding, searched)) {
-    for (const SplitBy head : words_for(given.head, searched)) {
-      choices.push_back({embedding, head});
-    }
+    for (const SplitBy head : words_for(given.head, searched)) choices.push_back({embedding, head});
   }
   return choices;
 }

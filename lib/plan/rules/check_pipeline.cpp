@@ -47,9 +47,7 @@ bool check_product(const TrainConfig& train, std::int64_t data, Check& check) {
   if (global % product_of({count, data}) == 0) {
     legal.push_back(formatted("set micro_batch_size to {}", global / (count * data)));
   }
-  if (product <= max_sequences) {
-    legal.push_back(formatted("set global_batch_size to {}", product));
-  }
+  if (product <= max_sequences) legal.push_back(formatted("set global_batch_size to {}", product));
   check.error("micro-batch-product", "train.micro_batch_num",
               formatted("{} must equal {} x {} x {} = {}", named("global_batch_size", global),
                         named("micro_batch_size", micro), named("micro_batch_num", count),

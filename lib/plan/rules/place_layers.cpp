@@ -375,9 +375,7 @@ std::string layout_mistake(const Cut& cut, const ParsedList<std::string>& layout
   if (!layout.values.back().ends_with('L')) return "must end with L, the loss";
   for (const char letter : {'E', 'L'}) {
     const std::int64_t count = count_of(layout, letter);
-    if (count != 1) {
-      return formatted("must contain {} once, found {}", letter, count);
-    }
+    if (count != 1) return formatted("must contain {} once, found {}", letter, count);
   }
   const std::int64_t layers = count_of(layout, 't');
   if (layers != cut.layers) {
@@ -409,17 +407,13 @@ Counts cut_by_layout(Cut& cut) {
   const std::string help =
       cut.places() <= 16 ? formatted("for example \"{}\"", sample_layout(cut.layers, cut.places()))
                          : formatted("for 6 layers on 3 stages it is \"{}\"", sample_layout(6, 3));
-  if (!layout.error.empty()) {
-    return refuse(cut, "layout-syntax", path, layout.error, help);
-  }
+  if (!layout.error.empty()) return refuse(cut, "layout-syntax", path, layout.error, help);
   if (count_of(layout, 'm') > 0) {
     return refuse(cut, "not-built", path, "not built yet: m, multi-token prediction",
                   "use the letters E, t, L and |");
   }
   const std::string mistake = layout_mistake(cut, layout);
-  if (!mistake.empty()) {
-    return refuse(cut, "layout-stages", path, mistake, help);
-  }
+  if (!mistake.empty()) return refuse(cut, "layout-stages", path, mistake, help);
   const auto stages = static_cast<std::int64_t>(layout.values.size());
   const std::int64_t chunks = stages / cut.stages;
   if (cut.chunks > 1 && chunks != cut.chunks) {

@@ -313,9 +313,7 @@ std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode) {
 }
 
 bool wants_graphs(const ParallelConfig& parallel, const Mesh& mesh) {
-  if (parallel.cuda_graphs != "auto") {
-    return parallel.cuda_graphs == "true";
-  }
+  if (parallel.cuda_graphs != "auto") return parallel.cuda_graphs == "true";
   return mesh.world_size() == 1;
 }
 

@@ -339,9 +339,7 @@ class Proof {
  private:
   void fail(const std::string& what) {
     std::string where = who_;
-    if (row_ < rows_.size()) {
-      where += formatted(" row {}, {}", row_, to_string(rows_[row_]));
-    }
+    if (row_ < rows_.size()) where += formatted(" row {}, {}", row_, to_string(rows_[row_]));
     violations_.push_back(formatted("{}: {}", where, what));
   }
 

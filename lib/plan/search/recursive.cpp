@@ -124,9 +124,7 @@ class CutRounds {
   bool is_possible(int product, ProductCut cut) const {
     const Extents& share = at(shares_, product);
     const Extents& parts = at(answer_.parts, product);
-    if (cut == "i") {
-      return share.i % factor_ == 0 && (max_i_parts_ == 0 || parts.i < max_i_parts_);
-    }
+    if (cut == "i") return share.i % factor_ == 0 && (max_i_parts_ == 0 || parts.i < max_i_parts_);
     if (cut == "j") return share.j % factor_ == 0 && parts.k == 1;
     return cut == "none" || (share.k % factor_ == 0 && parts.j == 1);
   }

@@ -294,9 +294,7 @@ void add_experts(ParameterTable& table, const ModelShape& model, const std::stri
   const std::string experts = moe + "experts.";
   const bool bias = model.mlp_bias;
   const double std = model.init_std;
-  if (model.gated_mlp) {
-    table.linear(experts + "gate", wide, ParamKind::expert_gate, bias, std);
-  }
+  if (model.gated_mlp) table.linear(experts + "gate", wide, ParamKind::expert_gate, bias, std);
   table.linear(experts + "up", wide, ParamKind::expert_up, bias, std);
   table.linear(experts + "down", Shape{model.experts, model.hidden, model.expert_ffn},
                ParamKind::expert_down, bias, residual_deviation(model));
