@@ -82,32 +82,26 @@ void check_expert_groups(const Facts& facts, Check& check) {
   if (!check.clean({count, chosen, "moe.num_experts", "moe.router_topk"})) return;
   const std::int64_t groups = moe.router_num_groups;
   const std::int64_t topk = moe.router_group_topk;
+  const auto refuse = [&](const char* path, const std::string& message, const std::string& help) {
+    check.error("router-groups", path, message, help);
+  };
+  const std::string number = named("router_num_groups", groups);
+  const std::string each = named("router_group_topk", topk);
+  const std::string routed = named("router_topk", moe.router_topk);
   if (moe.num_experts % groups != 0) {
-    return check.error(
-        "router-groups", count,
-        indivisible(named("moe.num_experts", moe.num_experts), named("router_num_groups", groups)),
-        "set router_num_groups to " + divisors_near(moe.num_experts, groups));
+    return refuse(count, indivisible(named("moe.num_experts", moe.num_experts), number),
+                  "set router_num_groups to " + divisors_near(moe.num_experts, groups));
   }
-  if (topk > groups) {
-    return check.error("router-groups", chosen,
-                       formatted("{} must be at most {}", named("router_group_topk", topk),
-                                 named("router_num_groups", groups)),
-                       formatted("set router_group_topk to {}", groups));
-  }
+  const std::string all = formatted("set router_group_topk to {}", groups);
+  if (topk > groups) return refuse(chosen, formatted("{} must be at most {}", each, number), all);
   if (groups == 1) return;
   if (moe.router_topk % topk != 0) {
-    return check.error(
-        "router-groups", chosen,
-        indivisible(named("moe.router_topk", moe.router_topk), named("router_group_topk", topk)),
-        "set router_group_topk to " + divisors_near(moe.router_topk, topk));
+    return refuse(chosen, indivisible("moe." + routed, each),
+                  "set router_group_topk to " + divisors_near(moe.router_topk, topk));
   }
   const std::int64_t most = product_of({topk, moe.num_experts / groups});
   if (moe.router_topk <= most) return;
-  check.error(
-      "router-groups", chosen,
-      formatted("{} groups have {} experts, fewer than {}", named("router_group_topk", topk), most,
-                named("router_topk", moe.router_topk)),
-      formatted("set router_group_topk to {}", groups));
+  refuse(chosen, formatted("{} groups have {} experts, fewer than {}", each, most, routed), all);
 }
 
 void check_shared_experts(const Facts& facts, Check& check) {

@@ -126,25 +126,15 @@ void check_inputs(const Facts& facts, Check& check) {
     for (const std::int64_t slices : split) {
       product = product_of({product, std::max<std::int64_t>(1, slices)});
     }
-    if (split.empty() || dims > 1) {
-      check.error("dataset-strategy", path,
-                  formatted("{}at most one dimension may be split, found {}", input, dims), help);
-    } else if (split.front() != data) {
-      check.error("dataset-strategy", path,
-                  formatted("{}the batch must be split into {} parts, found {}", input,
-                            named("data_parallel", data), split.front()),
-                  help);
-    } else if (ranks % product != 0) {
-      check.error("dataset-strategy", path,
-                  formatted("{}the {} of a stage must be divisible by the {} parts", input,
-                            counted(ranks, "rank"), product),
-                  help);
-    } else if (product != data) {
-      check.error("dataset-strategy", path, input + "only the batch can be split", help);
-    } else {
-      continue;
-    }
-    return;
+    const std::string mistake =
+        split.empty() || dims > 1 ? formatted("at most one dimension may be split, found {}", dims)
+        : split.front() != data   ? formatted("the batch must be split into {} parts, found {}",
+                                              named("data_parallel", data), split.front())
+        : ranks % product != 0    ? formatted("the {} of a stage must be divisible by the {} parts",
+                                              counted(ranks, "rank"), product)
+        : product != data         ? "only the batch can be split"
+                                  : "";
+    if (!mistake.empty()) return check.error("dataset-strategy", path, input + mistake, help);
   }
 }
 
@@ -350,21 +340,17 @@ std::vector<std::string> words_of_order(const std::string& order) {
 /// Checks the words of the order; returns whether it is valid.
 bool check_order_words(const std::string& order, Check& check) {
   const std::vector<std::string> known{"tp", "cp", "ep", "dp", "pp"};
-  const char* help = "set rank_order to tp-cp-ep-dp-pp or tp-pp-ep-dp-cp, for example";
   std::vector<std::string> seen;
   for (const std::string& word : words_of_order(order)) {
-    if (std::find(known.begin(), known.end(), word) == known.end()) {
-      check.error(
-          "rank-order", "parallel.rank_order",
-          formatted("unknown axis \"{}\" in {}; available: tp, cp, ep, dp, pp", word, order), help);
-      return false;
-    }
-    if (std::find(seen.begin(), seen.end(), word) != seen.end()) {
-      check.error("rank-order", "parallel.rank_order",
-                  formatted("{} occurs twice in {}", word, order), help);
-      return false;
-    }
+    const bool twice = std::ranges::find(seen, word) != seen.end();
     seen.push_back(word);
+    if (!twice && std::ranges::find(known, word) != known.end()) continue;
+    check.error(
+        "rank-order", "parallel.rank_order",
+        twice ? formatted("{} occurs twice in {}", word, order)
+              : formatted("unknown axis \"{}\" in {}; available: tp, cp, ep, dp, pp", word, order),
+        "set rank_order to tp-cp-ep-dp-pp or tp-pp-ep-dp-cp, for example");
+    return false;
   }
   return true;
 }

@@ -108,24 +108,25 @@ void check_slices(const Facts& facts, Check& check) {
 
 /// Only 16-bit copies of weights can be offloaded: the optimizer updates all others.
 void check_weights(const Facts& facts, Check& check) {
-  const char* path = "offload.weights";
+  const auto refuse = [&](const std::string& rule, const std::string& help) {
+    check.error("offload-weights", "offload.weights", "weights can be offloaded if " + rule, help);
+  };
+  const ComputeType masters = facts.config.optimizer.main_params_dtype;
   if (resolve_compute(facts.config.precision) == ComputeType::fp32) {
-    check.error("offload-weights", path,
-                "weights can be offloaded if they are copies in 16 bits, but precision.compute is "
-                "fp32: the optimizer updates them on the device",
-                "set precision.compute to bf16, or offload.weights to false");
-  } else if (facts.config.optimizer.main_params_dtype != ComputeType::fp32) {
-    check.error("offload-weights", path,
-                formatted("weights can be offloaded if they are copies in 16 bits, but "
-                          "main_params_dtype is {}: the optimizer updates them on the device",
-                          word_of(facts.config.optimizer.main_params_dtype)),
-                "set main_params_dtype to fp32, or offload.weights to false");
+    refuse(
+        "they are copies in 16 bits, but precision.compute is fp32: the optimizer updates them on "
+        "the device",
+        "set precision.compute to bf16, or offload.weights to false");
+  } else if (masters != ComputeType::fp32) {
+    refuse(formatted("they are copies in 16 bits, but main_params_dtype is {}: the optimizer "
+                     "updates them on the device",
+                     word_of(masters)),
+           "set main_params_dtype to fp32, or offload.weights to false");
   } else if (facts.parallel().parallel_optimizer.enable) {
-    check.error("offload-weights", path,
-                "weights can be offloaded if this rank updates every one, but "
-                "parallel_optimizer.enable is true: they come from other ranks",
-                "set offload.weights to false, and optimizer_level to level3 to free weights after "
-                "use");
+    refuse(
+        "this rank updates every one, but parallel_optimizer.enable is true: they come from other "
+        "ranks",
+        "set offload.weights to false, and optimizer_level to level3 to free weights after use");
   }
 }
 

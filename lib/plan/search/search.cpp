@@ -195,8 +195,7 @@ class ArrangementSearch {
           "search-operator", search_key,
           "sharding_propagation spreads the splits of configured operators, and none is configured",
           "configure one, as operator_splits: {feed_forward: features} with tensor_parallel, or "
-          "name a "
-          "strategy file in strategy_ckpt_config.load_file");
+          "name a strategy file in strategy_ckpt_config.load_file");
       return false;
     }
     if (!input_.tensor_parallel) {
