@@ -33,8 +33,7 @@ namespace trainctl {
 
 struct RatePoint {  // for display: rates of the update after `step` completed ones
   std::int64_t step = 0;
-  double learning_rate = 0;
-  double weight_decay = 0;
+  double learning_rate = 0, weight_decay = 0;
 };
 
 /// The tensors and actions of the ranks of one pipeline stage.

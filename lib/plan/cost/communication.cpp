@@ -222,8 +222,7 @@ void add_sums(UseList& list, const OwnershipTable& table, int number, GroupKind 
   const bool fused = fuses_rows(plan.gradient.buckets);
   for (const std::vector<int>& exchange : row_exchanges(table, bucket.parameters, fused)) {
     const ShardRoute& route = table.route_of(exchange.front());
-    std::int64_t scattered = 0;
-    std::int64_t summed = 0;
+    std::int64_t scattered = 0, summed = 0;
     for (const int index : exchange) {
       const Ownership& own = at(table.parameters, index);
       scattered += own.scattered.length() * list.gradient();

@@ -43,8 +43,7 @@ constexpr std::int64_t bytes_per_prefetched_sequence = 8;
 
 /// Elements of optimizer state on the rank that holds the most.
 std::int64_t state_elements(const StagePlan& stage, const std::vector<OptimizerShard>& shards) {
-  std::int64_t sliced = 0;
-  std::int64_t held = 0;
+  std::int64_t sliced = 0, held = 0;
   std::map<std::int64_t, std::int64_t> dealt;  // elements by owner
   bool any = false;
   for (const OptimizerShard& shard : shards) {

@@ -179,8 +179,7 @@ std::vector<std::int64_t> kept_at_most(const StagePlan& rows, const std::vector<
                                        Action* fullest) {
   std::vector<std::int64_t> now(static_cast<std::size_t>(blocks.back()) + 1);
   std::vector<std::int64_t> most = now;
-  std::int64_t sum = 0;
-  std::int64_t largest = 0;
+  std::int64_t sum = 0, largest = 0;
   for (const Action& row : rows.schedule) {
     const bool forward = row.kind == ActionKind::forward;
     if (!forward && row.kind != ActionKind::backward_input) continue;

@@ -239,8 +239,7 @@ class DraftNeeds {
                             at(way_.first, stage + 1) + at(way_.messages, stage);
       at(begins, stage) = std::max(at(begins, stage), behind);
     }
-    double more = 0;
-    double tail = 0;
+    double more = 0, tail = 0;
     for (int stage = 0; stage < stages; ++stage) {
       const double repeated = static_cast<double>(draft_.microbatches) * at(repeats, stage);
       const double end = at(begins, stage) + at(backwards_, stage).work + repeated + tail;

@@ -23,8 +23,7 @@ struct Buffer {
 
 /// The alignment of parameters and buckets, in elements.
 struct Padding {
-  std::int64_t start = 1;
-  std::int64_t length = 1;
+  std::int64_t start = 1, length = 1;
   bool shared_alone = true;  // whether a tied embedding is a bucket of its own
 };
 

@@ -132,8 +132,7 @@ struct ActivationSpec {
   Shape shape;       // shape of this rank's shard, for one micro-batch
   DType dtype = DType::f32;
   Storage storage = Storage::forward;
-  Moment from = Moment::forward;
-  Moment until = Moment::weight;
+  Moment from = Moment::forward, until = Moment::weight;
   int unit = -1;   // unit of `from` and `until`; -1 = shared or chunk without units
   int chunk = -1;  // chunk of the stage; -1 = shared by all chunks
   RowKind kind = RowKind::all;

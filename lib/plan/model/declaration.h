@@ -53,8 +53,7 @@ enum class RowKind : std::uint8_t { all, usual, partial };
 
 struct Life {
   Storage storage = Storage::forward;
-  Moment from = Moment::forward;
-  Moment until = Moment::weight;
+  Moment from = Moment::forward, until = Moment::weight;
 };
 
 /// The usual lives of rows.
@@ -87,9 +86,7 @@ struct RowSpec {
 /// Indices of a declared row in the activation table: one for F and one for later, which may be
 /// equal, and perhaps one for a host copy in between. -1 = no such copy.
 struct RowCopies {
-  int first = -1;
-  int host = -1;
-  int later = -1;
+  int first = -1, host = -1, later = -1;
 
   /// The copy that F writes.
   int written() const { return first >= 0 ? first : later; }
@@ -113,9 +110,7 @@ Kind<To> each_row(const Kind<From>& from, const Make& make) {
 /// sequence of `keys` tokens, under the causal mask and `limits`.
 struct Product {
   std::optional<BlockPart> part{};  // part that includes the exchange in R, if any
-  std::int64_t rows = 0;
-  std::int64_t in = 0;
-  std::int64_t out = 0;
+  std::int64_t rows = 0, in = 0, out = 0;
   std::int64_t written = 0;  // rows of y that this rank keeps; 0 = all
   std::int64_t keys = 0;
   KeyLimits limits{};        // used for attention
@@ -139,8 +134,7 @@ double matrix_flops(const Products& products);
 /// gradient from the dual of `to` to the dual of `from`.
 struct Exchange {
   Cargo cargo = Cargo::mlp;
-  Layout from = Layout::invariant;
-  Layout to = Layout::invariant;
+  Layout from = Layout::invariant, to = Layout::invariant;
   std::int64_t elements = 0;        // number of elements of the whole tensor, over all ranks
   std::optional<DType> type{};      // dtype; unset = that of the residual stream
   std::optional<BlockPart> part{};  // part that includes the exchange in R, if any

@@ -14,9 +14,7 @@
 namespace trainctl {
 
 struct AttentionForm {
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;
-  std::int64_t head_dim = 0;
+  std::int64_t heads = 0, kv_heads = 0, head_dim = 0;
   bool qk_norm = false;
   int rope = -1;               // index in ModelShape::ropes; -1 = no RoPE
   bool whole_qk_norm = false;  // q/k norm over all heads at once
@@ -49,8 +47,7 @@ struct LayerForm {
   // Members of ModelShape, which define how choices are counted and limited:
   std::int64_t routing_group = 0, capacity_group = 0;
   double capacity_factor = 0;
-  bool rounds = false;
-  bool free_counts = false;
+  bool rounds = false, free_counts = false;
 
   bool has_experts() const { return routed; }
   /// Number of rows, with a count of choices for each expert, that each routing group has.

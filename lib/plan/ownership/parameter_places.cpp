@@ -125,8 +125,7 @@ class Placement {
     if (places_.masters == DType::f32) return;
     for (const GatherBlock& block : stage_.gathers) {
       if (!block.freed) continue;
-      std::int64_t own = 0;
-      std::int64_t shared = 0;
+      std::int64_t own = 0, shared = 0;
       std::map<std::int64_t, std::int64_t> dealt;  // by owner
       for (const int index : block.parameters) {
         if (at(stage_.parameters, index).master != DType::f32) continue;

@@ -85,8 +85,7 @@ std::vector<std::int64_t> members_of(const Mesh& mesh, GroupKind kind, std::int6
 }
 
 std::int64_t blocks_touched(const std::vector<std::int64_t>& ascending, std::int64_t ranks) {
-  std::int64_t blocks = 0;
-  std::int64_t last = -1;
+  std::int64_t blocks = 0, last = -1;
   for (const std::int64_t rank : ascending) {
     if (rank / ranks != last) ++blocks;
     last = rank / ranks;

@@ -13,8 +13,7 @@ namespace trainctl {
 
 /// y [rows, columns] = a [rows, inner] x b [inner, columns], or `groups` such products at once.
 struct PricedProduct {
-  std::int64_t rows = 0, columns = 0, inner = 0;
-  std::int64_t groups = 1;
+  std::int64_t rows = 0, columns = 0, inner = 0, groups = 1;
   bool accumulates = false;  // the product is added to y in fp32
 };
 

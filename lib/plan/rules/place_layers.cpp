@@ -172,9 +172,7 @@ using Counts = std::optional<std::vector<std::int64_t>>;
 std::string key(const char* name) { return std::string("parallel.pipeline.") + name; }
 
 struct Cut {
-  std::int64_t layers = 0;
-  std::int64_t stages = 1;
-  std::int64_t chunks = 1;
+  std::int64_t layers = 0, stages = 1, chunks = 1;
   const PipelineConfig& pipeline;
   bool compiled = false;  // the mode uses MindSpore's placement
   Check& check;

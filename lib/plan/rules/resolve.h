@@ -122,12 +122,8 @@ std::int64_t resolve_chunks(const ParallelConfig& parallel, ParallelMode mode);
 /// step to step. A constant scale has growth and backoff 1; without loss scaling it is 1.
 struct LossScaling {
   bool on = false;
-  double initial = 1;
-  double least = 1;
-  double growth = 1;
-  double backoff = 1;
-  std::int64_t window = 1;
-  std::int64_t hysteresis = 1;
+  double initial = 1, least = 1, growth = 1, backoff = 1;
+  std::int64_t window = 1, hysteresis = 1;
 
   bool dynamic() const { return backoff < 1; }
   bool operator==(const LossScaling&) const = default;

@@ -20,8 +20,7 @@ constexpr std::size_t moments = static_cast<std::size_t>(Moment::weight) + 1;
 
 /// The first and the last time of an event.
 struct Span {
-  int first = -1;
-  int last = -1;
+  int first = -1, last = -1;
   void note(int time) {
     if (first < 0) first = time;
     last = time;
@@ -145,17 +144,13 @@ class Times {
 
   const ScheduleInput& input_;
   std::vector<int> first_;  // index of each chunk's first unit in the stage
-  int places_ = 0;
-  int end_ = 0;
+  int places_ = 0, end_ = 0;
   std::vector<Spans> spans_;
 };
 
 /// A group's use of a slot for one micro-batch.
 struct Stay {
-  int from = 0;
-  int until = 0;
-  int group = 0;
-  int microbatch = 0;
+  int from = 0, until = 0, group = 0, microbatch = 0;
 };
 
 class Assignment {
@@ -294,8 +289,7 @@ class Assignment {
         --at(more, until + 2);
       });
     }
-    int now = 0;
-    int most = 0;
+    int now = 0, most = 0;
     for (const int one : more) {
       now += one;
       most = std::max(most, now);

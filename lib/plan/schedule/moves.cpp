@@ -121,14 +121,12 @@ class Gatherer {
 };
 
 struct RowSpan {  // rows [first, last]
-  std::size_t first = 0;
-  std::size_t last = 0;
+  std::size_t first = 0, last = 0;
 };
 using RowSpans = std::vector<RowSpan>;  // ascending
 
 bool meet(const RowSpans& a, const RowSpans& b) {
-  std::size_t i = 0;
-  std::size_t j = 0;
+  std::size_t i = 0, j = 0;
   while (i < a.size() && j < b.size()) {
     if (a[i].last < b[j].first) {
       ++i;

@@ -283,16 +283,11 @@ class CopyProof {
 
 /// The progress of one chunk and micro-batch on this rank.
 struct RankProgress {
-  bool fetched = false;
-  bool received_forward = false;
-  bool received_backward = false;
-  bool waited_forward = false;  // only if receives are separate from waits
-  bool waited_backward = false;
-  bool sent_forward = false;
-  bool sent_backward = false;
-  bool forward_ran = false;  // a chunk without units has one row of each
-  bool backward_ran = false;
-  int forward = 0;       // units below this one have run F
+  bool fetched = false, received_forward = false, received_backward = false;
+  bool waited_forward = false, waited_backward = false;  // only if receives are separate from waits
+  bool sent_forward = false, sent_backward = false;
+  bool forward_ran = false, backward_ran = false;  // a chunk without units has one row of each
+  int forward = 0;                                 // units below this one have run F
   int repeated = 0;      // units from this one up have run R, if necessary
   int backward = 0;      // units from this one up have run B
   int weights_left = 0;  // number of units that have not run W

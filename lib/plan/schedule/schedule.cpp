@@ -39,8 +39,7 @@ std::string_view schedule_name(PipelineScheduler scheduler, int stages, int chun
 
 int peak_microbatches(std::span<const Action> rows) {
   // A received input occupies the slot, so the slot is in use from the receive on.
-  int chunks = 0;
-  int microbatches = 0;
+  int chunks = 0, microbatches = 0;
   for (const Action& row : rows) {
     chunks = std::max(chunks, row.chunk + 1);
     microbatches = std::max(microbatches, row.microbatch + 1);
@@ -66,8 +65,7 @@ int peak_microbatches(std::span<const Action> rows) {
     ++change[first];
     --change[last + 1];
   }
-  int alive = 0;
-  int peak = 0;
+  int alive = 0, peak = 0;
   for (const int delta : change) peak = std::max(peak, alive += delta);
   return peak;
 }

@@ -174,13 +174,11 @@ class Play {
     bool last = false;
   };
   struct RowMeeting {
-    int point = none;
-    int joined = 0;
+    int point = none, joined = 0;
   };
   struct Message {
     int point = none;
-    bool sent = false;
-    bool received = false;
+    bool sent = false, received = false;
     int sent_as = 0;  // number among the messages between two chunks
     int received_as = 0;
   };
@@ -561,9 +559,7 @@ class Play {
   const SimulationInput& input_;
   WaitGraph graph_;
   std::vector<Point> points_;  // point of the graph by index
-  int replicas_ = 1;
-  int inner_ = 1;
-  int stages_ = 1;
+  int replicas_ = 1, inner_ = 1, stages_ = 1;
   int places_ = 0;  // number of stages x chunks, plus one at each end
   int microbatches_ = 0;
   std::vector<bool> apart_;  // whether the ranks of a group have different rows

@@ -50,8 +50,7 @@ struct SimulationInput {
 struct RowTime {
   int rank = 0;  // index into SimulationInput::ranks
   int row = 0;
-  double start = 0;
-  double finish = 0;
+  double start = 0, finish = 0;
 };
 
 /// Times of the compute queue of one rank, in seconds; the rest of the step it is idle.

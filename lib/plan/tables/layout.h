@@ -144,9 +144,7 @@ constexpr bool gradient_is_summed(Layout output) {
 /// has some heads of all their tokens. Then ranks of different neighbourhoods pass keys and values
 /// around a ring, or all-gather them. Rank r is number r % heads in neighbourhood r / heads.
 struct ContextSplit {
-  std::int64_t heads = 1;
-  std::int64_t ring = 1;
-  std::int64_t gather = 1;
+  std::int64_t heads = 1, ring = 1, gather = 1;
 
   std::int64_t ranks() const { return heads * ring * gather; }
   friend bool operator==(const ContextSplit&, const ContextSplit&) = default;

@@ -175,8 +175,7 @@ constexpr GroupKind kinds[] = {group_over({Axis::tp}),
 
 /// One axis of one factorisation, like a digit of the rank number.
 struct Digit {
-  std::int64_t size = 1;
-  std::int64_t stride = 1;
+  std::int64_t size = 1, stride = 1;
 };
 
 /// The digits of a kind's own axes and of the other axes, both in rank order.

@@ -28,8 +28,7 @@ struct RopeForm {
 /// Properties that may differ from layer to layer.
 struct LayerKind {
   std::string name{};  // name in model.layers, "" if that list is empty
-  std::int64_t ffn = 0;
-  std::int64_t kv_heads = 0;
+  std::int64_t ffn = 0, kv_heads = 0;
   bool qk_norm = false;
   bool experts = false;  // experts instead of a plain MLP
   int rope = -1;         // index in ModelShape::ropes; -1 = no RoPE
@@ -47,10 +46,7 @@ struct ModelShape {
   bool learned_positions = true;  // a table added to the token embedding; else RoPE
   Activation activation = Activation::gelu;
   bool gated_mlp = false;  // act(gate) * up instead of act(up)
-  std::int64_t layers = 0;
-  std::int64_t hidden = 0;
-  std::int64_t heads = 0;
-  std::int64_t head_dim = 0;
+  std::int64_t layers = 0, hidden = 0, heads = 0, head_dim = 0;
   std::vector<LayerKind> kinds{};                 // different layers; at least one
   std::vector<std::uint8_t> kind_of_layer{};      // index in `kinds`; empty if all are the first
   std::vector<RopeForm> ropes{};                  // indexed by LayerKind::rope
@@ -101,8 +97,7 @@ struct ModelShape {
   bool free_counts = false;    // balance loss counts the choices without bias and groups
   double capacity_factor = 0;  // expert slots per token and choice; 0 = no limit
   Overflow overflow = Overflow::position;
-  double balance_factor = 0;
-  double z_factor = 0;
+  double balance_factor = 0, z_factor = 0;
 
   /// The index in `kinds` of block `layer` (from 0).
   int kind_number(std::int64_t layer) const {

@@ -9,8 +9,7 @@
 namespace trainctl {
 
 bool matches(std::string_view pattern, std::string_view name) {
-  std::size_t at = 0;
-  std::size_t in = 0;
+  std::size_t at = 0, in = 0;
   std::size_t star = std::string_view::npos;  // the last '*', which matches name[resumed, in)
   std::size_t resumed = 0;
   while (in < name.size()) {

@@ -105,8 +105,7 @@ std::vector<ParamSpec> make_parameters(const ParameterInput& input,
 std::vector<ParamSpec> make_parameters(const ModelShape& model, const Mesh& mesh);
 
 struct Slice {  // elements [begin, end) of a rank's share of a parameter
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
+  std::int64_t begin = 0, end = 0;
   std::int64_t length() const { return end - begin; }
 };
 

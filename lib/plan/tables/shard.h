@@ -42,9 +42,7 @@ std::vector<Box> cut_into_boxes(const Box& share, Slice part);
 /// Elements [from, from + length) of one box, or of a whole parameter, are elements [to, to +
 /// length) of another box or of a shard (row-major).
 struct BoxRun {
-  std::int64_t from = 0;
-  std::int64_t to = 0;
-  std::int64_t length = 0;
+  std::int64_t from = 0, to = 0, length = 0;
 };
 
 /// The places of the elements of `part` in `source` and in `target`, which both contain it: as few

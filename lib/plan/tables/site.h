@@ -45,9 +45,7 @@ struct Progress {
 /// The machine, as far as a plan depends on it. The caller fills it in; planning never queries the
 /// machine.
 struct Site {
-  std::int64_t world_size = 1;
-  std::int64_t ranks_per_host = 1;
-  std::int64_t cores_per_host = 1;
+  std::int64_t world_size = 1, ranks_per_host = 1, cores_per_host = 1;
   bool ranks_are_threads = false;       // ranks are threads of one process
   DeviceKind device = DeviceKind::cpu;  // device that parallel.device: auto selects
   bool cudnn = false;                   // parallel.attention_backend: auto may select cuDNN

@@ -16,8 +16,7 @@ namespace trainctl {
 
 /// Units [begin, end), numbered over the whole model.
 struct UnitRange {
-  int begin = 0;
-  int end = 0;
+  int begin = 0, end = 0;
 
   constexpr bool empty() const { return begin >= end; }
   constexpr bool holds(int unit) const { return begin <= unit && unit < end; }
