@@ -2,9 +2,6 @@
 // line on standard output, byte 0x1e and a JSON object, which `launch` removes from the output:
 //   {"is":"failed","rank":3,"host":"n2","process":811,"code":74}
 //   {"is":"finished","rank":0,"host":"n1","process":507,"code":0,"step":2000}
-// The word is "start", which every rank sends before it starts MPI, or "failed" from any rank; or
-// from rank 0, when all files are written: "finished", "stopped" (--stop-after), "saved" (after a
-// signal) or "checked" (--dry-run).
 // So `launch` needs no folder that hosts share, and does not depend on the exit codes of mpirun.
 #pragma once
 
@@ -18,8 +15,11 @@ inline constexpr char rank_word_mark = '\x1e';
 /// Whether `trainctl launch` has started this process: TRAINCTL_LAUNCH is set, to an id of the job.
 bool is_under_launch();
 
-/// Writes the word in one piece if this rank runs under `launch` and is one that sends this word.
-/// Returns `code`. After the first call, a signal handler may call it, too.
+/// Writes a word: "start", which every rank sends before it starts MPI, or "failed" from any rank;
+/// or from rank 0, when all files are written: "finished", "stopped" (--stop-after), "saved" (after
+/// a signal) or "checked" (--dry-run). Writes it in one piece if this rank runs under `launch` and
+/// is one that sends this word. Returns `code`. After the first call, a signal handler may call it,
+/// too.
 int tell_launch(std::string_view word, int code = 0, std::int64_t step = 0) noexcept;
 
 }  // namespace trainctl

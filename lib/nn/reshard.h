@@ -59,7 +59,7 @@ struct RowChunks {
 
 struct Reshard {
   Group* group = nullptr;
-  Exchange way{};  // its layouts, and the parts of it that overlap products on `beside`
+  Exchange way{};  // its layouts, and the number of chunks that overlap products
   // [T, hidden] fp32: other types are cast to fp32 here, summed, and cast back. If empty, tensors
   // are summed in their own type.
   Tensor sum{};

@@ -27,7 +27,7 @@ constexpr NamedProject named_projects[] = {
     {"deepspeed", "DeepSpeed"},       {"trainers", ""},       {"usual", ""},
 };
 
-/// What other_keys.txt calls #types.
+/// The values for which other_keys.txt writes #types.
 constexpr const char* type_names =
     "bf16=bf16|fp16=fp16|fp32=fp32|no=|bf16-mixed=bf16|16-mixed=fp16|bf16-true=bf16|16=fp16|"
     "32=fp32|32-true=fp32|bfloat16=bf16|float16=fp16|float32=fp32|half=fp16|float=fp32|amp=|true=|"
