@@ -38,7 +38,7 @@ void dump(const std::string& file, std::int64_t ranks, const std::string& only,
                        layout.name().c_str());
   };
   const std::vector<LayoutChoice> layouts =
-      only.empty() ? select_layouts(config, {}, ranks, false).layouts : parse_layouts(only, ranks);
+      only.empty() ? select_layouts(config, {}, ranks, false).chosen : parse_layouts(only, ranks);
   for (const LayoutChoice& layout : layouts) show(layout);
 }
 

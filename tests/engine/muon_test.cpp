@@ -209,12 +209,12 @@ TEST_CASE("from equal gradients muon makes the same bits in the layouts of verif
                                           ? select_layouts(read.config, read.sources, 4, false)
                                           : select_few_layouts(read.config, read.sources, 4);
     std::string names;
-    for (const LayoutChoice& choice : selection.layouts) names += choice.name() + " ";
+    for (const LayoutChoice& choice : selection.chosen) names += choice.name() + " ";
     CAPTURE(names);
     for (const std::string& name : model.names) CHECK(names.find(name) != std::string::npos);
     const Tensors alone = after_equal_steps({.options = options, .steps = 1});
-    for (std::size_t i = 0; i < selection.layouts.size(); i += brief() ? 3 : 1) {
-      const LayoutChoice& choice = selection.layouts[i];
+    for (std::size_t i = 0; i < selection.chosen.size(); i += brief() ? 3 : 1) {
+      const LayoutChoice& choice = selection.chosen[i];
       CAPTURE(choice.name());
       const Tensors found = after_equal_steps(
           {.options = options,
