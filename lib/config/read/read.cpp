@@ -432,12 +432,12 @@ void read_root(Reading& reading, int root, const std::vector<std::string>& set_o
     reading.spellings.insert_or_assign(path, spelling);
   }
   call_as_written(reading.spellings, reading.result.diagnostics);
-  const std::optional<StartingModel> start = fill_model(reading, root, around);
+  fill_model(reading, root, around);
   fill_router(tree, root, reading.spellings, reading.result.diagnostics);
   const Place file = tree.texts[0];
   read_section(reading, root, "", file, reading.result.config);
   fill_optimizer(reading.result.sources, reading.result.config.optimizer);
-  if (start) check_model_against(reading, *start);
+  check_model_against_file(reading);
   load_figures(reading.result.config.cluster, around);
   choose_device(reading.result.sources, reading.result.config);
   reading.result.complete = reading.model_complete;

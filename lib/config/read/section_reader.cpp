@@ -571,18 +571,19 @@ int add_values_of_run(Reading& reading, int root, const std::string& name,
   return values;
 }
 
-std::optional<StartingModel> apply_from(Reading& reading, int root, const YamlNode& given,
-                                        const Surroundings& around) {
-  if (given.kind != YamlNode::Kind::scalar || given.scalar.empty()) return std::nullopt;
+void apply_from(Reading& reading, int root, const YamlNode& given, const Surroundings& around) {
+  if (given.kind != YamlNode::Kind::scalar || given.scalar.empty()) return;
   reading.model_complete = false;  // until the values have been added
   const auto refuse = [&](const std::string& message, const std::string& help) {
     reading.report({"model-directory", message, help}, "model.from",
                    reading.tree.place(given.span));
   };
-  if (!around.load) {
-    refuse("model.from is supported only in files", "");
-    return std::nullopt;
-  }
+  const auto take = [&](const std::string& file, int values) {
+    reading.model_file = file;
+    reading.model_values = values;
+    reading.model_complete = values >= 0;
+  };
+  if (!around.load) return refuse("model.from is supported only in files", "");
   const std::filesystem::path directory(given.scalar);
   const std::string file = (directory / "config.json").string();
   const Surroundings::Loaded loaded = around.load(file);
@@ -590,22 +591,18 @@ std::optional<StartingModel> apply_from(Reading& reading, int root, const YamlNo
     const std::string own = (directory / "config.yaml").string();
     const Surroundings::Loaded run = around.load(own);
     const int values = run.text ? add_values_of_run(reading, root, own, *run.text) : -1;
-    reading.model_complete = values >= 0;
-    if (values >= 0) return StartingModel{own, values};
-    refuse(shown(file) + ": " + loaded.why,
-           "model.from is a Hugging Face directory, with config.json and safetensors files, or the "
-           "directory of a run or a checkpoint; a relative path starts in the working directory");
-    return std::nullopt;
+    if (values >= 0) return take(own, values);
+    return refuse(
+        shown(file) + ": " + loaded.why,
+        "model.from is a Hugging Face directory, with config.json and safetensors files, or the "
+        "directory of a run or a checkpoint; a relative path starts in the working directory");
   }
   const HuggingFaceConfig read = read_hugging_face_config(*loaded.text);
   for (const std::string& problem : read.problems) {
     refuse(shown(file) + ": " + problem, "see docs/huggingface.md for what is read");
   }
-  if (!read.problems.empty()) return std::nullopt;
-  const int values =
-      add_values(reading, root, Place::Origin::model_files, file, read.model, read.moe);
-  reading.model_complete = values >= 0;
-  return StartingModel{file, values};
+  if (!read.problems.empty()) return;
+  take(file, add_values(reading, root, Place::Origin::model_files, file, read.model, read.moe));
 }
 
 /// The values of the sections model and moe by path.
@@ -617,10 +614,10 @@ std::map<std::string, std::string, std::less<>> values_of_model(const Config& co
 
 }  // namespace
 
-std::optional<StartingModel> fill_model(Reading& reading, int root, const Surroundings& around) {
+void fill_model(Reading& reading, int root, const Surroundings& around) {
   YamlTree& tree = reading.tree;
   const int model = model_section(tree, root);
-  if (model < 0) return std::nullopt;
+  if (model < 0) return;
   // `from: null` counts as a missing key, so that --set can remove it.
   std::erase_if(tree.node(model).entries, [&](const YamlEntry& entry) {
     return entry.key == "from" && tree.node(entry.value).kind == YamlNode::Kind::null;
@@ -631,19 +628,20 @@ std::optional<StartingModel> fill_model(Reading& reading, int root, const Surrou
     reading.model_complete = false;
     reading.report({"model-twice", "preset and from both describe the model", "remove one of them"},
                    "model.from", tree.place(from->key_span));
-    return std::nullopt;
+    return;
   }
   // The node is copied, since adding nodes moves it.
   if (preset != nullptr) apply_preset(reading, root, YamlNode(tree.node(preset->value)));
-  if (from == nullptr) return std::nullopt;
-  return apply_from(reading, root, YamlNode(tree.node(from->value)), around);
+  if (from == nullptr) return;
+  apply_from(reading, root, YamlNode(tree.node(from->value)), around);
 }
 
-void check_model_against(Reading& reading, const StartingModel& start) {
+void check_model_against_file(Reading& reading) {
+  if (reading.model_values < 0) return;
   ReadResult alone;
   Reading scratch{reading.tree, alone};
   const auto section = [&](const char* name) {
-    const YamlEntry* found = reading.tree.find(start.values, name);
+    const YamlEntry* found = reading.tree.find(reading.model_values, name);
     return found == nullptr ? -1 : found->value;
   };
   read_section(scratch, section("model"), "model", {}, alone.config.model);
@@ -658,7 +656,7 @@ void check_model_against(Reading& reading, const StartingModel& start) {
     if (is_scale && alone.config.model.rope_scaling.factor == 1.0) continue;
     reading.report({"model-differs",
                     path.substr(path.find('.') + 1) + " is " + shown(ours[path]) + ", but " +
-                        shown(start.file) + " says " + value->second,
+                        shown(reading.model_file) + " says " + value->second,
                     "remove the key: model.from gives it"},
                    path, reading.result.sources.find(path));
   }

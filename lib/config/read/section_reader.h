@@ -35,6 +35,10 @@ struct Reading {
   Spellings spellings{};                       // spellings of values given by upstream keys
   std::vector<std::string> named_otherwise{};  // keys of ours that an unknown key probably means
   bool model_complete = true;  // false for an unknown preset: missing model keys are not reported
+  // The config.json or config.yaml of model.from, and the map node with its sections; -1 if it is
+  // not given or could not be read.
+  std::string model_file{};
+  int model_values = -1;
 
   void report(Problem problem, const std::string& path, Place place);
   void missing(const std::string& path, const Field& field, const Place& place);
@@ -128,18 +132,12 @@ void SectionReader::section(Section& value, const Field& field) {
 // Fills in values of the sections model and moe that the file omits, from a preset or from the
 // model that training starts from: a config.json of Hugging Face, or the config.yaml of a run.
 
-/// The model of model.from, if it is given and could be read.
-struct StartingModel {
-  std::string file;  // path of its config.json or config.yaml
-  int values = -1;   // map node with its sections
-};
-
 /// Adds keys of the preset or of model.from that the sections model and moe lack. Without
 /// `around.load`, model.from is refused. Reports unreadable files.
-std::optional<StartingModel> fill_model(Reading& reading, int root, const Surroundings& around);
+void fill_model(Reading& reading, int root, const Surroundings& around);
 
-/// Reports each key that contradicts the network described by the file of model.from. Settings of
-/// training (seq_length, dropout, initial values) may differ.
-void check_model_against(Reading& reading, const StartingModel& start);
+/// Reports each key that contradicts the network described by the file of model.from, if there is
+/// one. Settings of training (seq_length, dropout, initial values) may differ.
+void check_model_against_file(Reading& reading);
 
 }  // namespace trainctl
