@@ -109,9 +109,9 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
   // A limit on the size of files (ulimit -f) then shows as a failed write, too.
   std::signal(SIGXFSZ, SIG_IGN);
-  tell_launch("start");
-  tell_sudden_end_to([](int code) { tell_launch("failed", code); });
+  tell_launch(RankWord::start);
+  tell_sudden_end_to([](int code) { tell_launch(RankWord::failed, code); });
   const int code = code_of(Arguments(argv + 1, argv + argc));
-  if (code != 0) tell_launch("failed", code);
+  if (code != 0) tell_launch(RankWord::failed, code);
   return code;
 }

@@ -23,13 +23,14 @@ std::string listed(const std::vector<std::string>& texts, std::string_view last)
 std::vector<std::string> table_rows(std::string_view table) {
   std::vector<std::string> rows;
   while (!table.empty()) {
-    std::string_view line = take_until(table, "\n");
-    if (line.empty() || line.starts_with('#')) continue;
-    if (line.starts_with(' ')) {
-      line.remove_prefix(line.find_first_not_of(' '));
-      rows.back() += (rows.back().ends_with('|') ? "" : " ") + std::string(line);
+    const std::string_view line = take_until(table, "\n");
+    if (line.starts_with('#')) continue;
+    const std::string_view text = line.substr(std::min(line.find_first_not_of(' '), line.size()));
+    if (text.empty()) continue;
+    if (line.starts_with(' ') && !rows.empty()) {
+      rows.back() += (rows.back().ends_with('|') ? "" : " ") + std::string(text);
     } else {
-      rows.emplace_back(line);
+      rows.emplace_back(text);
     }
   }
   return rows;

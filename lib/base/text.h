@@ -23,20 +23,22 @@ std::string formatted(fmt::format_string<Values...> pattern, Values&&... values)
 /// `end`.
 std::string_view take_until(std::string_view& text, std::string_view end);
 
-/// The rows of a table that is part of the program (lib/embed.cmake): its lines without comments,
-/// which begin with "#". A line that begins with a blank continues the row before it, after "|"
-/// directly, else after one blank.
+/// The rows of a table that is part of the program (lib/embed.cmake): its lines, without those that
+/// begin with "#" and those of blanks only. A line that begins with a blank continues the row
+/// before it, if there is one, after "|" directly, else after one blank.
 std::vector<std::string> table_rows(std::string_view table);
 
 /// Texts as "a, b and c", where `last` is " and ".
 std::string listed(const std::vector<std::string>& texts, std::string_view last);
 
-/// The items with `between` between them; `text_of` gives the text of an item, if it is not one.
+/// The items with `between` between them, also beside empty items; `text_of` gives the text of an
+/// item, if it is not one.
 template <class Items, class TextOf = std::identity>
 std::string joined(const Items& items, std::string_view between, const TextOf& text_of = {}) {
   std::string text;
+  bool is_first = true;
   for (const auto& item : items) {
-    if (!text.empty()) text += between;
+    if (!std::exchange(is_first, false)) text += between;
     text += std::invoke(text_of, item);
   }
   return text;

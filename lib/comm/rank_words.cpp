@@ -3,7 +3,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <iterator>
+#include <string_view>
 
+#include "base/at.h"
 #include "base/log.h"
 #include "comm/world.h"
 
@@ -32,20 +35,25 @@ Speaker this_rank() {
   return speaker;
 }
 
+/// By RankWord.
+constexpr std::string_view word_texts[] = {"start",   "failed", "finished",
+                                           "stopped", "saved",  "checked"};
+static_assert(std::size(word_texts) == static_cast<std::size_t>(RankWord::checked) + 1);
+
 }  // namespace
 
 bool is_under_launch() { return std::getenv("TRAINCTL_LAUNCH") != nullptr; }
 
-int tell_launch(std::string_view word, int code, std::int64_t step) noexcept {
+int tell_launch(RankWord word, int code, std::int64_t step) noexcept {
   static const Speaker speaker = this_rank();
-  const bool of_the_run = word != "start" && word != "failed";
+  const bool of_the_run = word > RankWord::failed;
   if (!speaker.speaks || (of_the_run && speaker.rank != 0)) return code;
   SignalLine line;
-  line << std::string_view(&rank_word_mark, 1) << "{\"is\":\"" << word
+  line << std::string_view(&rank_word_mark, 1) << "{\"is\":\"" << at(word_texts, word)
        << "\",\"rank\":" << std::int64_t{speaker.rank} << ",\"host\":\""
        << std::string_view(speaker.host.data(), speaker.host_length)
        << "\",\"process\":" << std::int64_t{getpid()};
-  if (word != "start") line << ",\"code\":" << std::int64_t{code};
+  if (word != RankWord::start) line << ",\"code\":" << std::int64_t{code};
   if (of_the_run) line << ",\"step\":" << step;
   line << "}\n";
   line.write_to(STDOUT_FILENO);

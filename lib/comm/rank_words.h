@@ -6,20 +6,25 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 namespace trainctl {
+
+enum class RankWord {
+  start,     // sent by every rank before it starts MPI
+  failed,    // sent by any rank
+  finished,  // sent by rank 0, as the words below, when all files are written
+  stopped,   // --stop-after
+  saved,     // after a signal
+  checked,   // --dry-run
+};
 
 inline constexpr char rank_word_mark = '\x1e';
 
 /// Whether `trainctl launch` has started this process: TRAINCTL_LAUNCH is set, to an id of the job.
 bool is_under_launch();
 
-/// Writes a word: "start", which every rank sends before it starts MPI, or "failed" from any rank;
-/// or from rank 0, when all files are written: "finished", "stopped" (--stop-after), "saved" (after
-/// a signal) or "checked" (--dry-run). Writes it in one piece if this rank runs under `launch` and
-/// is one that sends this word. Returns `code`. After the first call, a signal handler may call it,
-/// too.
-int tell_launch(std::string_view word, int code = 0, std::int64_t step = 0) noexcept;
+/// Writes the word in one piece if this rank runs under `launch` and is one that sends this word.
+/// Returns `code`. After the first call, a signal handler may call it, too.
+int tell_launch(RankWord word, int code = 0, std::int64_t step = 0) noexcept;
 
 }  // namespace trainctl

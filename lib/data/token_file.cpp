@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -39,7 +40,6 @@ struct TokenElement {
 
 class MegatronIndex {
  public:
-  MegatronIndex() = default;
   /// Throws Error{missing_input | bad_data} with the offset, what was found there and what was
   /// expected; `bin` is the file that the index describes.
   MegatronIndex(const std::filesystem::path& path, const File& bin);
@@ -427,7 +427,7 @@ std::uint64_t bad_from(TokenElement element, std::int64_t vocab_size) {
 struct TokenFile::Impl {
   Contents contents;
   File bin;
-  MegatronIndex index;  // empty unless megatron
+  std::optional<MegatronIndex> index;  // only of "megatron"
 };
 
 TokenFile::TokenFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -441,7 +441,7 @@ TokenFile TokenFile::open(const std::filesystem::path& path) {
   require(bin.size() > 0, ExitCode::bad_data, place.bin.string() + ": the file is empty");
   if (place.idx.empty()) {
     const Contents contents = contents_of_single_file(bin);
-    return TokenFile(std::make_unique<Impl>(Impl{contents, std::move(bin), {}}));
+    return TokenFile(std::make_unique<Impl>(Impl{contents, std::move(bin), std::nullopt}));
   }
   MegatronIndex index(place.idx, bin);
   const TokenElement element = index.element();
@@ -454,18 +454,14 @@ const std::filesystem::path& TokenFile::path() const { return impl_->bin.path();
 int TokenFile::token_bytes() const { return impl_->contents.element.bytes; }
 std::int64_t TokenFile::tokens() const { return impl_->contents.tokens; }
 
-std::int64_t TokenFile::sequences() const {
-  return format() == "megatron" ? impl_->index.sequences() : 1;
-}
+std::int64_t TokenFile::sequences() const { return impl_->index ? impl_->index->sequences() : 1; }
 
-std::int64_t TokenFile::documents() const {
-  return format() == "megatron" ? impl_->index.documents() : 1;
-}
+std::int64_t TokenFile::documents() const { return impl_->index ? impl_->index->documents() : 1; }
 
 std::int64_t TokenFile::document_start(std::int64_t index) const {
   assert(index >= 0 && index <= documents());
   if (index == documents()) return tokens();
-  return format() == "megatron" ? impl_->index.document_start(index) : 0;
+  return impl_->index ? impl_->index->document_start(index) : 0;
 }
 
 void TokenFile::read(std::int64_t first, std::span<std::int32_t> out) const {

@@ -208,7 +208,7 @@ class Training {
       log_info(formatted("{} of {}, as --stop-after asks; the same command continues from there",
                          stopped_at(), config_.train.steps));
     }
-    return tell_launch(all ? "finished" : "stopped",
+    return tell_launch(all ? RankWord::finished : RankWord::stopped,
                        static_cast<int>(written ? ExitCode::ok : ExitCode::io),
                        engine_.train_state().step);
   }
@@ -392,7 +392,7 @@ class Training {
     }
     const bool again = saved && request == Request::requeue;
     const ExitCode code = again ? ExitCode::requeue : ExitCode::interrupted;
-    return tell_launch("saved", static_cast<int>(code), step);
+    return tell_launch(RankWord::saved, static_cast<int>(code), step);
   }
 
   void announce() const {
@@ -702,7 +702,7 @@ int run_rank(const TrainRequest& request, World& world) {
     show_warnings();
     const auto directory = output_directory(config.output.dir);
     const ExitCode found = look_first(request, prepared, directory, world, *everyone);
-    return tell_launch("checked", static_cast<int>(found));
+    return tell_launch(RankWord::checked, static_cast<int>(found));
   }
   const Beginning beginning = agree_on_beginning(config_as_given(prepared.read), config.train.steps,
                                                  request.resume, world, *everyone);
@@ -721,7 +721,7 @@ int run_rank(const TrainRequest& request, World& world) {
       tell_finished(beginning, config);
       draw_missing_report(beginning);
     }
-    return tell_launch("finished", 0, beginning.start.step);
+    return tell_launch(RankWord::finished, 0, beginning.start.step);
   }
   show_warnings();
   if (continuation) tell_change(*continuation, prepared.plan, world);
@@ -756,8 +756,8 @@ int run_rank_of_threads(const TrainRequest& request, World& world) {
 }
 
 /// Rank 0 calls the first function, other ranks the second, if a signal ends them before training.
-void tell_end_of_run(int code) { tell_launch("saved", code); }
-void tell_end_of_rank(int code) { tell_launch("failed", code); }
+void tell_end_of_run(int code) { tell_launch(RankWord::saved, code); }
+void tell_end_of_rank(int code) { tell_launch(RankWord::failed, code); }
 
 }  // namespace
 

@@ -442,7 +442,7 @@ EndInTime end_joining_in_time(double seconds, const LaunchedAs& launched, const 
             log_error(joining_text(seconds, launched, host));
             // The launcher ends all ranks when the first one ends, so let the others report first.
             std::this_thread::sleep_for(std::chrono::duration<double>(Watch::speak_seconds));
-            tell_launch("failed", code_of_peer);
+            tell_launch(RankWord::failed, code_of_peer);
             _exit(code_of_peer);
           }};
 }

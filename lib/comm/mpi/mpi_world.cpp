@@ -442,7 +442,7 @@ class MpiWorld : public World {
 
   void abort(int exit_code) noexcept override {
     shared_.broken = true;
-    tell_launch("failed", exit_code);
+    tell_launch(RankWord::failed, exit_code);
     try {
       const bool again = aborting_.exchange(true);
       if (!again && watch_) watch_->let_others_speak();

@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "config/schema/values.h"
+#include "config/schema/words.h"
 #include "config/support/standing.h"
 #include "config/yaml/numbers.h"
 
@@ -19,14 +21,13 @@ namespace {
 void add_foreign(std::string_view section, std::string_view row, std::vector<ForeignKey>& all) {
   std::string_view keys = take_until(row, " ; ");
   const std::string_view word = take_until(keys, " ");
-  using Answer = ForeignKey::Answer;
-  const Answer answer = word == "idle"      ? Answer("idle")
-                        : word == "changes" ? Answer("changes")
-                                            : Answer("not_built");
+  const auto answer = std::ranges::find(words_of<ForeignKey::Answer>, word, &Word::text);
+  require(answer != words_of<ForeignKey::Answer>.end(), ExitCode::internal,
+          formatted("foreign.txt: '{}' is no answer", word));
   while (!keys.empty()) {
     std::string_view plain = take_until(keys, " ");
     const std::string_view key = take_until(plain, "=");
-    all.push_back({section, key, answer, plain, row});
+    all.push_back({section, key, ForeignKey::Answer(answer->value), plain, row});
   }
 }
 

@@ -45,9 +45,10 @@ void check_effect(const Config& config, const SourceMap& sources, Diagnostics& d
 // counterpart in our schema. They are recognised so that errors and warnings can explain them.
 
 struct ForeignKey {
-  /// not_built: values other than the plain ones ask for a feature that is not built; changes: they
-  /// would change model, data, optimizer, schedule or start, an error; idle: the key has no effect
-  /// here, and is ignored with a warning in a MindFormers file.
+  /// What the key asks for.
+  ///   not_built  values other than the plain ones ask for a feature that is not built
+  ///   changes    they would change model, data, optimizer, schedule or start: an error
+  ///   idle       it has no effect here: ignored with a warning in a MindFormers file
   using Answer = OneOf<"not_built|changes|idle">;
   std::string_view section;  // our section, or one of a MindFormers file; "" for the top level
   std::string_view key;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
 #include "base/text.h"
 #include "config/schema/words.h"
 #include "config/upstream/upstream.h"
@@ -26,8 +27,11 @@ UpstreamKey upstream_row(std::string_view text) {
   std::string_view path = take_until(values, " (write ");
   row.replacement = take_until(values, ")");
   row.path = take_until(path, " {");
-  const auto how = std::ranges::find(words_of<Conversion>, take_until(path, "}"), &Word::text);
-  if (how != words_of<Conversion>.end()) row.conversion = Conversion(how->value);
+  const std::string_view conversion = path.empty() ? "same" : take_until(path, "}");
+  const auto how = std::ranges::find(words_of<Conversion>, conversion, &Word::text);
+  require(how != words_of<Conversion>.end(), ExitCode::internal,
+          formatted("upstream_keys.txt: '{}' is no conversion", conversion));
+  row.conversion = Conversion(how->value);
   return row;
 }
 

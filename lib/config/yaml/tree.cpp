@@ -56,8 +56,9 @@ YamlEntry* YamlTree::find(int map, std::string_view key) {
 
 const YamlEntry* YamlTree::find_path(int map, std::string_view path) const {
   const YamlEntry* entry = nullptr;
-  while (!path.empty()) {
+  for (bool goes_on = true; goes_on;) {
     if (node(map).kind != YamlNode::Kind::map) return nullptr;
+    goes_on = path.find('.') != std::string_view::npos;
     entry = find(map, take_until(path, "."));
     if (entry == nullptr) return nullptr;
     map = entry->value;
