@@ -1,5 +1,6 @@
 #include <array>
 #include <optional>
+#include <ranges>
 #include <string_view>
 
 #include "base/at.h"
@@ -297,9 +298,12 @@ void write_rows_of_stages(JsonText& json, std::string_view key, const Plan& plan
 }
 
 void write_buckets(JsonText& json, const Plan& plan) {
-  const auto buckets = [](const StagePlan& stage) -> auto& { return stage.flat.buckets; };
-  const auto write = [&](const Bucket& bucket, const StagePlan& stage) {
-    json.member("index", &bucket - stage.flat.buckets.data());
+  const auto indices = [](const StagePlan& stage) {
+    return std::views::iota(0, static_cast<int>(stage.flat.buckets.size()));
+  };
+  const auto write = [&](int index, const StagePlan& stage) {
+    const Bucket& bucket = at(stage.flat.buckets, index);
+    json.member("index", index);
     json.member("offset", bucket.offset);
     json.member("length", bucket.length);
     json.member("ready_unit", bucket.ready_unit);
@@ -308,7 +312,7 @@ void write_buckets(JsonText& json, const Plan& plan) {
     for (const int parameter : bucket.parameters) json.value(at(stage.parameters, parameter).name);
     json.close();
   };
-  write_rows_of_stages(json, "buckets", plan, buckets, write);
+  write_rows_of_stages(json, "buckets", plan, indices, write);
 }
 
 void write_activations(JsonText& json, const Plan& plan) {
@@ -430,9 +434,10 @@ void write_recompute_layers(JsonText& json, const Plan& plan) {
 /// Writes "memory" and "memory_models".
 void write_memory(JsonText& json, const PrintInput& input) {
   const Plan& plan = input.plan;
+  int stage_number = 0;
   json.objects("memory", plan.stages, one_line, [&](const StagePlan& stage) {
     const MemoryEstimate& memory = stage.memory;
-    json.member("stage", &stage - plan.stages.data());
+    json.member("stage", stage_number++);
     for (const auto& [name, bytes] : memory_rows(memory)) json.member(name, bytes);
     if (!memory.on_cuda) {  // the terminal does not show these rows
       json.member("library", memory.library);

@@ -64,8 +64,11 @@ double gradient_bytes(const StagePlan& stage, int unit) {
 
 /// The first block of a stage that costs the same as `unit`, or 0.
 int block_like(const StagePlan& stage, const Plan& plan, int unit) {
-  for (const int one : blocks_of(stage.units, plan.model.layers)) {
-    if (cost_alike(plan, one, unit)) return one;
+  for (const UnitRange& range : stage.units) {
+    const UnitRange blocks = blocks_in(range, plan.model.layers);
+    for (int one = blocks.begin; one < blocks.end; ++one) {
+      if (cost_alike(plan, one, unit)) return one;
+    }
   }
   return 0;
 }

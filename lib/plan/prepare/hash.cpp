@@ -8,7 +8,6 @@
 #include <optional>
 #include <type_traits>
 
-#include "base/text.h"
 #include "config/schema/fields.h"
 #include "plan/prepare/hash.h"
 
@@ -224,70 +223,108 @@ void add_stage(Digest& digest, const StagePlan& stage) {
   }
 }
 
-/// Settings that are not hashed by their values, for one reason.
+/// Settings that are not hashed by their values.
 struct Exception {
   // given: whether it is set; changed: only if not the default; word: up to the first ':'
   enum class Hashed { nothing, given, changed, word };
-  Hashed hashed = Hashed::nothing;
+  std::string_view path;  // of a key, or of a section with all keys
   std::string_view reason;
-  std::string_view paths;  // with a blank between two
+  Hashed hashed = Hashed::nothing;
 };
 
-/// The first row with a path decides; a row has paths of keys, or of sections with all keys.
+constexpr std::string_view as_it_was = "a plan without it has the hash that it had";
+constexpr std::string_view model_forms = "Plan::model says it, where it is not the family's usual";
+constexpr std::string_view elsewhere = "hosts may keep it elsewhere";
+constexpr std::string_view on_its_own = "each rank does it on its own";
+constexpr std::string_view in_plan = "a member of Plan says what it means";
+constexpr std::string_view only_first = "only the first rank uses it";
+constexpr std::string_view no_wait = "a file that no rank waits for";
+constexpr std::string_view predicts = "it only predicts times or a cost";
+
+/// The first row that covers a key decides.
+constexpr Exception exceptions[] = {
+    {"model.preset", "its values are hashed themselves"},
+    {"model.layers", "add_kinds says what they mean"},
+    {"model.layer_pattern", "add_kinds says what it means"},
+    {"model.use_rope", as_it_was, Exception::Hashed::changed},
+    {"log.max_attention_logit", as_it_was, Exception::Hashed::changed},
+    {"optimizer.qk_clip_threshold", as_it_was, Exception::Hashed::changed},
+    {"optimizer.qk_clip_alpha", as_it_was, Exception::Hashed::changed},
+    {"model.from", elsewhere, Exception::Hashed::given},
+    {"model.rope_scaling.type", model_forms},
+    {"model.rope_scaling.attention_factor", model_forms},
+    {"model.rope_scaling.beta_fast", model_forms},
+    {"model.rope_scaling.beta_slow", model_forms},
+    {"model.rope_scaling.mscale", model_forms},
+    {"model.rope_scaling.mscale_all_dim", model_forms},
+    {"model.rope_scaling.truncate", model_forms},
+    {"model.rope_scaling.alpha", model_forms},
+    {"model.rope_scaling.short_factor", model_forms},
+    {"model.rope_scaling.long_factor", model_forms},
+    {"model.rotary_percent", model_forms},
+    {"model.rotary_interleaved", model_forms},
+    {"model.softmax_scale", model_forms},
+    {"model.sliding_window", model_forms},
+    {"model.attention_chunk_size", model_forms},
+    {"model.attn_logit_softcapping", model_forms},
+    {"model.attention_temperature", model_forms},
+    {"model.softmax_type", model_forms},
+    {"model.attention_output_gate", model_forms},
+    {"model.final_logit_softcapping", model_forms},
+    {"model.add_out_bias", model_forms},
+    {"model.add_mlp_bias", model_forms},
+    {"model.activation", model_forms},
+    {"model.gated_linear_unit", model_forms},
+    {"model.glu_linear_offset", model_forms},
+    {"model.activation_func_clamp_value", model_forms},
+    {"model.norm_placement", model_forms},
+    {"model.qk_layernorm_form", model_forms},
+    {"model.qk_layernorm_after_rope", model_forms},
+    {"model.zero_centered_norm", model_forms},
+    {"model.embedding_multiplier", model_forms},
+    {"model.residual_multiplier", model_forms},
+    {"model.logit_scale", model_forms},
+    {"data.train.path", elsewhere},
+    {"data.validation.path", elsewhere, Exception::Hashed::given},
+    {"data.tokenizer", elsewhere, Exception::Hashed::word},
+    {"data.cache_dir", elsewhere},
+    {"data.prefetch", on_its_own},
+    {"parallel.device", in_plan},
+    {"parallel.attention_backend", in_plan},
+    {"parallel.product_algorithms", "all ranks take that of rank 0"},
+    {"parallel.cuda_graphs", in_plan},
+    {"parallel.head_chunk", in_plan},
+    {"parallel.share_devices", in_plan},
+    {"parallel.product_sm_margin", in_plan},
+    {"parallel.global_rank", "only `plan` uses it"},
+    {"parallel.deadline_seconds", "it changes no result"},
+    {"parallel.check_collectives", "it takes effect before the ranks compare plans"},
+    {"parallel.strategy_ckpt_config", no_wait},
+    {"parallel.group_ckpt_save_file", no_wait},
+    {"cluster.device", predicts},
+    {"cluster.software", predicts},
+    {"cluster.levels", predicts},
+    {"cluster.price_per_hour", predicts},
+    {"cluster", "the rates only predict; whether they are given decides what all ranks measure",
+     Exception::Hashed::given},
+    {"log.level", on_its_own},
+    {"log.color", on_its_own},
+    {"log.trace", "only the first rank uses the path; all ranks send their rows",
+     Exception::Hashed::given},
+    {"output.dir", elsewhere},
+    {"output.overwrite", only_first},
+    {"output.tensorboard", only_first},
+    {"checkpoint.keep", only_first},
+    {"checkpoint.keep_every", only_first},
+    {"checkpoint.keep_best", only_first}};
+
 const Exception* find_exception(std::string_view path) {
-  using enum Exception::Hashed;
-  static constexpr Exception rows[] = {
-      {nothing, "its values are hashed themselves", "model.preset"},
-      {nothing, "add_kinds says what it means", "model.layers model.layer_pattern"},
-      {changed, "a plan without it has the hash that it had",
-       "model.use_rope log.max_attention_logit optimizer.qk_clip_threshold "
-       "optimizer.qk_clip_alpha"},
-      {given, "hosts may keep the model or the data elsewhere", "model.from data.validation.path"},
-      {nothing, "Plan::model says it, where it is not the family's usual",
-       "model.rope_scaling.type model.rope_scaling.attention_factor "
-       "model.rope_scaling.beta_fast model.rope_scaling.beta_slow model.rope_scaling.mscale "
-       "model.rope_scaling.mscale_all_dim model.rope_scaling.truncate "
-       "model.rope_scaling.alpha model.rope_scaling.short_factor "
-       "model.rope_scaling.long_factor model.rotary_percent model.rotary_interleaved "
-       "model.softmax_scale model.sliding_window model.attention_chunk_size "
-       "model.attn_logit_softcapping model.attention_temperature model.softmax_type "
-       "model.attention_output_gate model.final_logit_softcapping model.add_out_bias "
-       "model.add_mlp_bias model.activation model.gated_linear_unit model.glu_linear_offset "
-       "model.activation_func_clamp_value model.norm_placement model.qk_layernorm_form "
-       "model.qk_layernorm_after_rope model.zero_centered_norm model.embedding_multiplier "
-       "model.residual_multiplier model.logit_scale"},
-      {nothing, "hosts may keep their data and output elsewhere",
-       "data.train.path data.cache_dir output.dir"},
-      {word, "hosts may keep the model's file elsewhere", "data.tokenizer"},
-      {nothing, "each rank reads ahead, and writes its messages, on its own",
-       "data.prefetch log.level log.color"},
-      {nothing, "a member of Plan says what it means",
-       "parallel.device parallel.attention_backend parallel.cuda_graphs parallel.head_chunk "
-       "parallel.share_devices parallel.product_sm_margin"},
-      {nothing, "all ranks take that of rank 0", "parallel.product_algorithms"},
-      {nothing, "only `plan` uses it", "parallel.global_rank"},
-      {nothing, "it changes no result", "parallel.deadline_seconds"},
-      {nothing, "it takes effect before the ranks compare plans", "parallel.check_collectives"},
-      {nothing, "files that no rank waits for",
-       "parallel.strategy_ckpt_config parallel.group_ckpt_save_file"},
-      {nothing, "it only predicts times or a cost",
-       "cluster.device cluster.software cluster.levels cluster.price_per_hour"},
-      {given, "the rates only predict times; whether they are given decides what all ranks measure",
-       "cluster"},
-      {given, "only the first rank uses the path; all ranks send their rows", "log.trace"},
-      {nothing, "only the first rank uses it",
-       "output.overwrite output.tensorboard checkpoint.keep checkpoint.keep_every "
-       "checkpoint.keep_best"}};
-  const auto covers = [&](const Exception& row) {
-    for (std::string_view paths = row.paths; !paths.empty();) {
-      const std::string_view covered = take_until(paths, " ");
-      const bool longer = path.size() > covered.size();
-      if (path.starts_with(covered) && (!longer || path[covered.size()] == '.')) return true;
-    }
-    return false;
+  const auto covers = [path](const Exception& row) {
+    const bool longer = path.size() > row.path.size();
+    return path.starts_with(row.path) && (!longer || path[row.path.size()] == '.');
   };
-  const auto found = std::ranges::find_if(rows, covers);
-  return found == std::end(rows) ? nullptr : &*found;
+  const auto found = std::ranges::find_if(exceptions, covers);
+  return found == std::end(exceptions) ? nullptr : &*found;
 }
 
 /// The digest of the default value at `path`.
@@ -308,7 +345,7 @@ std::uint64_t digest_of_default(const std::string& path) {
   return states.find(path)->second;
 }
 
-/// Adds every setting, except as find_exception() says.
+/// Adds every setting, except as `exceptions` says.
 struct SettingsDigest {
   Digest& digest;
   bool has_muon;  // false = all keys are defaults and are left out of the hash
@@ -329,7 +366,7 @@ struct SettingsDigest {
     digest.add(sources.size());
     for (const DataSource& source : sources) visit_values(source, *this, path + ".");
   }
-  // In find_exception(): add_kinds() hashes the layers.
+  // In `exceptions`: add_kinds() hashes the layers.
   void operator()(const std::string&, const std::vector<LayerEntry>&, const Field&) {}
 
  private:

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <tuple>
 
 #include "base/text.h"
 #include "config/schema/words.h"
@@ -156,19 +155,20 @@ void check_kind(const std::string& path, const FusionConfig& fusion, bool takes_
                        "mode index counts gradients, so only allreduce supports it",
                        "set mode to auto or size");
   }
+  const auto misfit = [&](const char* expected, const char* help) {
+    check.error("fusion-config", path + ".config",
+                formatted("with mode {}, config must be {}, found {}", word_of(*fusion.mode),
+                          expected, shown(value)),
+                help);
+  };
   const char* some_list = "for example config: [20, 35]";
-  const auto [fits, expected, help] =
-      *fusion.mode == "auto"
-          ? std::tuple(!value.size && !value.index, "no value", "leave config out")
-      : *fusion.mode == "size"
-          ? std::tuple(value.size.has_value(), "a number of MB", "for example config: 64")
-          : std::tuple(value.index.has_value(), "a list of indices", some_list);
-  if (!fits) {
-    return check.error("fusion-config", path + ".config",
-                       formatted("with mode {}, config must be {}, found {}", word_of(*fusion.mode),
-                                 expected, shown(value)),
-                       help);
+  if (*fusion.mode == "auto" && (value.size || value.index)) {
+    return misfit("no value", "leave config out");
   }
+  if (*fusion.mode == "size" && !value.size) {
+    return misfit("a number of MB", "for example config: 64");
+  }
+  if (*fusion.mode == "index" && !value.index) return misfit("a list of indices", some_list);
   if (value.size && *value.size < 1) {
     check.error("out-of-range", path + ".config",
                 formatted("must be at least 1, found {}", *value.size));
@@ -189,16 +189,19 @@ void remark_kinds(const Facts& facts, Check& check) {
     check.no_effect("parallel.comm_fusion." + std::string(kind),
                     one.mode.has_value() || one.config.size || one.config.index, reason);
   };
-  const bool dealt = facts.mode == ParallelMode::data_parallel &&
-                     facts.parallel().bucket_rule != BucketRule::megatron;
-  const char* reason = !fusion.openstate ? "comm_fusion.openstate is false"
-                       : !sharded        ? "only parallel_optimizer uses this collective"
-                       : dealt ? "data_parallel updates whole parameters, which are not fused"
-                               : nullptr;
-  if (!fusion.openstate) idle("allreduce", fusion.allreduce, reason);
-  if (reason != nullptr) {
+  const auto idle_shards = [&](const char* reason) {
     idle("allgather", fusion.allgather, reason);
     idle("reducescatter", fusion.reducescatter, reason);
+  };
+  if (!fusion.openstate) {
+    const char* reason = "comm_fusion.openstate is false";
+    idle("allreduce", fusion.allreduce, reason);
+    idle_shards(reason);
+  } else if (!sharded) {
+    idle_shards("only parallel_optimizer uses this collective");
+  } else if (facts.mode == ParallelMode::data_parallel &&
+             facts.parallel().bucket_rule != BucketRule::megatron) {
+    idle_shards("data_parallel updates whole parameters, which are not fused");
   }
   if (fusion.openstate && sharded && fusion.allreduce.mode == FusionMode("index")) {
     idle("allreduce", fusion.allreduce, "parallel_optimizer does not use mode index");

@@ -396,9 +396,13 @@ class Proof {
   const UnitRange& units(const Action& action) const {
     return in_.units[static_cast<std::size_t>(action.chunk)];
   }
-  RankProgress& at(int chunk, int microbatch) {
-    return progress_[static_cast<std::size_t>(chunk) * static_cast<std::size_t>(in_.microbatches) +
-                     static_cast<std::size_t>(microbatch)];
+  std::size_t place_of(int chunk, int microbatch) const {
+    return static_cast<std::size_t>(chunk) * static_cast<std::size_t>(in_.microbatches) +
+           static_cast<std::size_t>(microbatch);
+  }
+  RankProgress& at(int chunk, int microbatch) { return progress_[place_of(chunk, microbatch)]; }
+  const RankProgress& at(int chunk, int microbatch) const {
+    return progress_[place_of(chunk, microbatch)];
   }
   RankProgress& at(const Action& action) { return at(action.chunk, action.microbatch); }
   /// The index of a unit among the rank's units.
@@ -503,7 +507,7 @@ class Proof {
   }
 
   /// Whether all B have run.
-  bool passes_over() {
+  bool passes_over() const {
     for (int chunk = 0; chunk < in_.chunks(); ++chunk) {
       const UnitRange& range = in_.units[static_cast<std::size_t>(chunk)];
       for (int microbatch = 0; microbatch < in_.microbatches; ++microbatch) {
@@ -561,22 +565,23 @@ class Proof {
   }
 
   void message(const Action& action) {
-    using enum ActionKind;
     RankProgress& now = at(action);
-    const ActionKind kind = action.kind;
-    const bool below = kind == receive_forward || kind == send_backward;
-    if (below && !receives(action)) fail("no other stage has the chunk before it");
-    if (!below && !sends(action)) fail("no other stage has the chunk after it");
-    if (kind == send_forward && !forward_done(now, units(action))) {
-      fail("is sent before F has made it");
+    switch (action.kind) {
+      case ActionKind::receive_forward:
+        if (!receives(action)) fail("no other stage has the chunk before it");
+        return once(now.received_forward);
+      case ActionKind::receive_backward:
+        if (!sends(action)) fail("no other stage has the chunk after it");
+        return once(now.received_backward);
+      case ActionKind::send_forward:
+        if (!sends(action)) fail("no other stage has the chunk after it");
+        if (!forward_done(now, units(action))) fail("is sent before F has made it");
+        return once(now.sent_forward);
+      default:
+        if (!receives(action)) fail("no other stage has the chunk before it");
+        if (!backward_done(now, units(action))) fail("is sent before B has made it");
+        return once(now.sent_backward);
     }
-    if (kind == send_backward && !backward_done(now, units(action))) {
-      fail("is sent before B has made it");
-    }
-    once(kind == receive_forward    ? now.received_forward
-         : kind == receive_backward ? now.received_backward
-         : kind == send_forward     ? now.sent_forward
-                                    : now.sent_backward);
   }
 
   void finish_forward() {

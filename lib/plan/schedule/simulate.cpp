@@ -318,6 +318,8 @@ class Play {
     launch(point, point, queues);
     if (input_.hosts_meet) queues.compute = point;
   }
+
+  /// Joins one visit of a bucket's sum or of a block's gather.
   void join(int rank, std::size_t row, Queues& queues) {
     const RankRows& mine = at(input_.ranks, rank);
     const Action& action = mine.rows[row];
@@ -358,8 +360,8 @@ class Play {
     queues.compute = point;
   }
 
-  /// Adds a copy between the rank and its host; await_copy() adds the wait for it.
-  /// A copy starts after all earlier rows of the rank.
+  /// Adds a copy between the rank and its host, which starts after all earlier rows of the rank;
+  /// await_copy() adds the wait for it.
   void copy(int rank, std::size_t row, Queues& queues) {
     const RankRows& mine = at(input_.ranks, rank);
     const Action& action = mine.rows[row];

@@ -37,6 +37,7 @@ Axis word_of_axis(Axis axis) {
 
 std::string_view name_of(Axis axis) {
   static constexpr auto names = take_words<axis_count>("tp|cp|dp|pp|etp|ep|edp");
+  static_assert(names.back() == "edp");
   return at(names, axis);
 }
 
@@ -112,15 +113,17 @@ constexpr std::pair<Axis, std::string_view> axis_words[] = {
     {Axis::tp, "tp"},  {Axis::etp, "tp"}, {Axis::ep, "ep"}, {Axis::dp, "dp"},
     {Axis::edp, "dp"}, {Axis::cp, "cp"},  {Axis::pp, "pp"}};
 
-/// The ends of names, in the order of GroupPart.
-constexpr std::array<std::string_view, 9> endings{
-    "", " shard", " mirror", "-heads", "-ring", " workers", " counts", "", ""};
+/// The ends of names, in the order of GroupPart; `ends` and `first` have names of their own.
+constexpr std::string_view endings[] = {"",      " shard",   " mirror", "-heads",
+                                        "-ring", " workers", " counts"};
+static_assert(std::size(endings) == static_cast<std::size_t>(GroupPart::ends));
 
 }  // namespace
 
 std::string_view name_of(TrafficPurpose purpose) {
   static constexpr auto names =
       take_words<all_purposes.size()>("layers|gradients|parameters|messages|scalars");
+  static_assert(names.back() == "scalars");
   return at(names, purpose);
 }
 

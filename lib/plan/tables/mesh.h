@@ -20,7 +20,7 @@
 namespace trainctl {
 
 enum class Axis : std::uint8_t { tp, cp, dp, pp, etp, ep, edp };
-inline constexpr int axis_count = 7;
+inline constexpr int axis_count = static_cast<int>(Axis::edp) + 1;
 inline constexpr std::array<Axis, axis_count> all_axes{Axis::tp,  Axis::cp, Axis::dp, Axis::pp,
                                                        Axis::etp, Axis::ep, Axis::edp};
 std::string_view name_of(Axis axis);
@@ -121,7 +121,7 @@ enum class GroupPart : std::uint8_t {
   ring,     // ranks at the same place of different `heads` groups
   workers,  // all ranks, which divide the matrices to update
   counts,   // all ranks, in a second group that carries only row counts
-  ends,     // the first and the last rank
+  ends,     // the first and the last rank; from here on, parts with names of their own
   first,
 };
 

@@ -299,7 +299,8 @@ void add_experts(ParameterTable& table, const ModelShape& model, const std::stri
                ParamKind::expert_down, bias, residual_deviation(model));
   if (model.shared_ffn == 0) return;
   if (model.shared_gate) add_router("shared_gate.weight", 1);
-  add_mlp(table, model, model.shared_ffn, moe + "shared.", false);
+  const bool shared_bias = false;
+  add_mlp(table, model, model.shared_ffn, moe + "shared.", shared_bias);
 }
 
 void add_block(ParameterTable& table, const ModelShape& model, int unit) {
