@@ -592,9 +592,10 @@ int run_plan(const Arguments& arguments) {
     refuse(plan_name, "--memory-limit must be above 0");
   }
   if (!command.calibrate.empty()) {
-    print(
-        calibrate(command.calibrate, command.device_out, command.software_out, command.only_errors)
-            .text);
+    const Calibration found = command.only_errors ? errors_of_shipped(command.calibrate)
+                                                  : calibrate(command.calibrate, command.device_out,
+                                                              command.software_out);
+    print(found.text);
     return 0;
   }
   command.command_line = formatted("{} {}", plan_name, shell_line(arguments));

@@ -171,8 +171,6 @@ bool have_same_shape(const Config& saved, const Config& now) {
   return model_shape(before, saved.moe) == model_shape(after, now.moe);
 }
 
-}  // namespace
-
 std::string config_changes(const Config& saved, const Config& now, bool allowed) {
   std::map<std::string, std::string> before;
   for (const auto& [path, value] : config_values(saved)) before[path] = value;
@@ -193,6 +191,15 @@ std::string config_changes(const Config& saved, const Config& now, bool allowed)
                       shown(after[path]));
   }
   return text;
+}
+
+}  // namespace
+
+std::string allowed_changes(const Config& saved, const Config& now) {
+  return config_changes(saved, now, true);
+}
+std::string refused_changes(const Config& saved, const Config& now) {
+  return config_changes(saved, now, false);
 }
 
 }  // namespace trainctl

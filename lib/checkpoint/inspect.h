@@ -37,9 +37,10 @@ std::vector<TensorDifference> compare_checkpoints(const std::filesystem::path& a
 // with them.
 
 /// The values that differ, "model.hidden_size: 768 in the checkpoint, 1024 now", one line for each:
-/// those with which the run may continue if `allowed`, else the others. The model and the tokenizer
-/// must stay the same; rates, batch, optimizer, layout, precision and length of the run may change.
-/// Keys that only concern files, messages and checkpoints are left out.
-std::string config_changes(const Config& saved, const Config& now, bool allowed);
+/// those with which the run may continue, and the others. The model and the tokenizer must stay the
+/// same; rates, batch, optimizer, layout, precision and length of the run may change. Keys that
+/// only concern files, messages and checkpoints are left out.
+std::string allowed_changes(const Config& saved, const Config& now);
+std::string refused_changes(const Config& saved, const Config& now);
 
 }  // namespace trainctl

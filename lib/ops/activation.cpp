@@ -14,7 +14,7 @@ void check_form(std::string_view op, bool gated, const GateForm& form) {
 }  // namespace
 
 void activation_forward(const OpContext& context, const ActivationArgs& args) {
-  const std::string_view op = title_of(name_of(args.kind, !args.up.empty(), false));
+  const std::string_view op = title_of(name_of_forward(args.kind, !args.up.empty()));
   check(!args.x.empty() && is_float(args.x), op, "x must be fp32, bf16 or fp16", {{"x", args.x}});
   check(is_like(args.y, args.x), op, "y must be as x", {{"x", args.x}, {"y", args.y}});
   check(args.up.empty() || same_kind(args.x, args.up), op, "up must be as x",
@@ -24,7 +24,7 @@ void activation_forward(const OpContext& context, const ActivationArgs& args) {
 }
 
 void activation_backward(const OpContext& context, const ActivationArgs& args) {
-  const std::string_view op = name_of(args.kind, !args.up.empty(), true);
+  const std::string_view op = name_of_backward(args.kind, !args.up.empty());
   check(!args.x.empty() && is_float(args.x), op, "x must be fp32, bf16 or fp16", {{"x", args.x}});
   check(is_like(args.dy, args.x) && is_like(args.dx, args.x), op, "dy and dx must be as x",
         {{"x", args.x}, {"dy", args.dy}, {"dx", args.dx}});

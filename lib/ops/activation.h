@@ -153,16 +153,23 @@ struct LimitedGate {
   }
 };
 
-/// The name of an activation's operation in messages and benchmarks, such as "swiglu_backward".
-constexpr std::string_view name_of(Activation kind, bool gated, bool backward) {
-  // By kind; plain forward, plain backward, gated forward, gated backward.
-  constexpr std::string_view names[][4] = {
-      {"gelu_forward", "gelu_backward", "geglu_forward", "geglu_backward"},
-      {"silu_forward", "silu_backward", "swiglu_forward", "swiglu_backward"},
-      {"relu2_forward", "relu2_backward", "reglu2_forward", "reglu2_backward"},
-      {"quick_gelu_forward", "quick_gelu_backward", "quick_geglu_forward", "quick_geglu_backward"},
-      {"sigmoid_forward", "sigmoid_backward", "glu_forward", "glu_backward"}};
-  return names[static_cast<int>(kind)][(gated ? 2 : 0) + (backward ? 1 : 0)];
+/// The names of an activation's operations in messages and benchmarks, such as "swiglu_backward".
+constexpr std::string_view name_of_forward(Activation kind, bool gated) {
+  // By kind; plain, gated.
+  constexpr std::string_view names[][2] = {{"gelu_forward", "geglu_forward"},
+                                           {"silu_forward", "swiglu_forward"},
+                                           {"relu2_forward", "reglu2_forward"},
+                                           {"quick_gelu_forward", "quick_geglu_forward"},
+                                           {"sigmoid_forward", "glu_forward"}};
+  return names[static_cast<int>(kind)][gated ? 1 : 0];
+}
+constexpr std::string_view name_of_backward(Activation kind, bool gated) {
+  constexpr std::string_view names[][2] = {{"gelu_backward", "geglu_backward"},
+                                           {"silu_backward", "swiglu_backward"},
+                                           {"relu2_backward", "reglu2_backward"},
+                                           {"quick_gelu_backward", "quick_geglu_backward"},
+                                           {"sigmoid_backward", "glu_backward"}};
+  return names[static_cast<int>(kind)][gated ? 1 : 0];
 }
 
 }  // namespace trainctl

@@ -35,7 +35,8 @@ inline std::string_view name_of_call(const NormBackward& args, std::string_view)
   return name_of_backward(args.kind);
 }
 inline std::string_view name_of_call(const ActivationArgs& args, std::string_view) {
-  return name_of(args.kind, !args.up.empty(), !args.dy.empty());
+  const bool gated = !args.up.empty();
+  return args.dy.empty() ? name_of_forward(args.kind, gated) : name_of_backward(args.kind, gated);
 }
 inline std::string_view name_of_call(const Calls<Update>& calls, std::string_view entry) {
   return calls.list().empty() ? entry : name_of(calls.list().front().rule);

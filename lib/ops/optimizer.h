@@ -29,9 +29,10 @@ namespace trainctl {
 inline constexpr std::int64_t max_pieces = std::int64_t{1} << 17;
 inline constexpr std::int64_t min_piece = 4096;
 
-/// Cuts calls into pieces of `size` elements each; the last piece of a call may have fewer. Returns
-/// the index of the first piece of each call, and then the number of pieces. `elements` has one
-/// size per call. Throws Error{unavailable} for over max_pieces / 2 calls.
+/// Cuts calls into pieces of equal size; the last piece of a call may have fewer elements.
+/// `elements` has one number per call. Sets `size` to the elements of a piece. Returns the index of
+/// the first piece of each call, then one entry more: the number of all pieces. Throws
+/// Error{unavailable} for over max_pieces / 2 calls.
 std::vector<std::int64_t> cut_into_pieces(std::span<const std::int64_t> elements,
                                           std::int64_t& size);
 

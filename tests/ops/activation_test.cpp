@@ -23,7 +23,7 @@ struct Problem {
   DType dtype;
   GateForm form{};
   std::string name() const {
-    return std::string(name_of(kind, gated, false)) + " " + shape.to_string() + " " +
+    return std::string(name_of_forward(kind, gated)) + " " + shape.to_string() + " " +
            std::string(name_of(dtype));
   }
 };

@@ -95,17 +95,16 @@ void add_activations(OpBench& bench) {
   const Tensor dgate = bench.values("dgate", shape);
   const Tensor db = bench.zeros("up.dbias", {ffn}, DType::f32);
   for (const Activation kind : {Activation::gelu, Activation::silu, Activation::relu2}) {
-    const auto name = [kind](bool gated, bool backward) {
-      return std::string(name_of(kind, gated, backward));
-    };
-    bench.add({"activation_forward", name(false, false), bytes_of({up, act}), 0,
+    const auto forward = [kind](bool gated) { return std::string(name_of_forward(kind, gated)); };
+    const auto backward = [kind](bool gated) { return std::string(name_of_backward(kind, gated)); };
+    bench.add({"activation_forward", forward(false), bytes_of({up, act}), 0,
                [=] { activation_forward(*ops, {.kind = kind, .x = up, .y = act}); }});
-    bench.add({"activation_backward", name(false, true), bytes_of({up, act, dup}), 0,
+    bench.add({"activation_backward", backward(false), bytes_of({up, act, dup}), 0,
                [=] { activation_backward(*ops, {.kind = kind, .x = up, .dy = act, .dx = dup}); }});
-    bench.add({"activation_forward", name(true, false), bytes_of({gate, up, act}), 0,
+    bench.add({"activation_forward", forward(true), bytes_of({gate, up, act}), 0,
                [=] { activation_forward(*ops, {.kind = kind, .x = gate, .y = act, .up = up}); }});
     bench.add(
-        {"activation_backward", name(true, true), bytes_of({gate, up, act, dgate, dup}), 0, [=] {
+        {"activation_backward", backward(true), bytes_of({gate, up, act, dgate, dup}), 0, [=] {
            activation_backward(
                *ops, {.kind = kind, .x = gate, .dy = act, .dx = dgate, .up = up, .dup = dup});
          }});

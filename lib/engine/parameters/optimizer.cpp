@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -343,14 +344,21 @@ namespace {
 /// A number for random bits that are independent of those that rounded the step's update.
 constexpr std::uint64_t scale_number = 0x7363616C65;
 
-/// "scores" and "factors", or those of them that are asked for; none without a threshold. Factors
-/// are two for each head of keys; every layer has room for model.heads such pairs.
-std::vector<SlabRow> clip_rows(const OptimizerConfig& optimizer, const ModelShape& model,
-                               bool scores, bool factors) {
-  std::vector<SlabRow> rows;
-  if (!optimizer.qk_clip_threshold) return rows;
-  if (scores) rows.push_back({"scores", Shape{model.layers, model.heads}, DType::i32});
-  if (factors) rows.push_back({"factors", Shape{model.layers, model.heads, 2}, DType::f32});
+/// "scores"; nothing without a threshold, as below.
+std::vector<SlabRow> score_rows(const OptimizerConfig& optimizer, const ModelShape& model) {
+  if (!optimizer.qk_clip_threshold) return {};
+  return {{"scores", Shape{model.layers, model.heads}, DType::i32}};
+}
+
+/// "factors", two for each head of keys; every layer has room for model.heads such pairs.
+std::vector<SlabRow> factor_rows(const OptimizerConfig& optimizer, const ModelShape& model) {
+  if (!optimizer.qk_clip_threshold) return {};
+  return {{"factors", Shape{model.layers, model.heads, 2}, DType::f32}};
+}
+
+std::vector<SlabRow> clip_rows(const OptimizerConfig& optimizer, const ModelShape& model) {
+  std::vector<SlabRow> rows = score_rows(optimizer, model);
+  std::ranges::copy(factor_rows(optimizer, model), std::back_inserter(rows));
   return rows;
 }
 
@@ -366,9 +374,9 @@ QkClip::QkClip(const OptimizerConfig& optimizer, const Plan& plan, const ParamSt
       plan_(plan),
       everyone_(everyone),
       rank_(everyone.rank()),
-      keys_(plan.device, clip_rows(optimizer, plan.model, true, false)),
-      factors_(plan.device, clip_rows(optimizer, plan.model, false, true)),
-      on_host_(Slab::on_host_for(plan.device, clip_rows(optimizer, plan.model, true, true))) {
+      keys_(plan.device, score_rows(optimizer, plan.model)),
+      factors_(plan.device, factor_rows(optimizer, plan.model)),
+      on_host_(Slab::on_host_for(plan.device, clip_rows(optimizer, plan.model))) {
   if (!on()) return;
   for (const StagePlan& stage : plan.stages) layers_.push_back(scored_layers(plan, stage));
   const std::int64_t sent = scores_of_rank(plan);

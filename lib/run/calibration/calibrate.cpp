@@ -353,8 +353,8 @@ double rank_correlation(const Numbers& a, const Numbers& b) {
 
 class Calibrator {
  public:
-  Calibration run(const std::string& rows, const std::string& device_out,
-                  const std::string& software_out, bool only_errors) {
+  /// Plans the rows and tells the errors of the figures in use.
+  explicit Calibrator(const std::string& rows) {
     plan_rows(read_published_steps(rows));
     constants_ = concerned(fitted_constants());
     const Numbers errors = errors_with(in_use_);
@@ -365,9 +365,13 @@ class Calibrator {
     result_.mean = mean_of_all(relative(dense(errors)));
     result_.median = quantile(relative(dense(errors)), 0.5);
     result_.experts_mean = mean_of_all(relative(with_experts(errors)));
-    if (!only_errors && !constants_.empty()) write_files(fit_all(), device_out, software_out);
-    return std::move(result_);
   }
+
+  void fit_files(const std::string& device_out, const std::string& software_out) {
+    if (!constants_.empty()) write_files(fit_all(), device_out, software_out);
+  }
+
+  Calibration take() { return std::move(result_); }
 
  private:
   template <class... Values>
@@ -594,9 +598,16 @@ class Calibrator {
 }  // namespace
 
 Calibration calibrate(const std::string& rows, const std::string& device_out,
-                      const std::string& software_out, bool only_errors) {
+                      const std::string& software_out) {
   set_thread_count(usable_cores());
-  return Calibrator().run(rows, device_out, software_out, only_errors);
+  Calibrator calibrator(rows);
+  calibrator.fit_files(device_out, software_out);
+  return calibrator.take();
+}
+
+Calibration errors_of_shipped(const std::string& rows) {
+  set_thread_count(usable_cores());
+  return Calibrator(rows).take();
 }
 
 }  // namespace trainctl

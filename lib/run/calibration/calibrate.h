@@ -52,9 +52,10 @@ struct Calibration {
 /// run/calibration/calibrate.cpp. The error of a fit is found by cross-validation with eight folds
 /// of whole groups. `rows`: a file of measured steps (run/calibration/published_steps.h).
 /// `device_out`, `software_out`: folders for files of devices and of software with the fitted
-/// figures; not written if "". `only_errors`: fits nothing, computes only the errors of the shipped
-/// figures. Throws Error{bad_data} for rows that cannot be read.
+/// figures; not written if "". Throws Error{bad_data} for rows that cannot be read.
 Calibration calibrate(const std::string& rows, const std::string& device_out,
-                      const std::string& software_out, bool only_errors);
+                      const std::string& software_out);
+/// The same without fitting: only the errors of the shipped figures.
+Calibration errors_of_shipped(const std::string& rows);
 
 }  // namespace trainctl

@@ -414,8 +414,8 @@ class StartDecision {
 
   void check_config(const std::optional<Config>& saved, const fs::path& path) {
     if (!saved) return;  // the shapes are compared elsewhere
-    const std::string refused = config_changes(*saved, config_, false);
-    const std::string allowed = config_changes(*saved, config_, true);
+    const std::string refused = refused_changes(*saved, config_);
+    const std::string allowed = allowed_changes(*saved, config_);
     require(refused.empty(), ExitCode::config,
             "the configuration is not that of the run in " + path.string() + ":" + refused +
                 "\nRates, batch sizes, layout, precision and length may change; for another model "
