@@ -22,10 +22,11 @@ struct TokenPieces {
     return (piece == 0 ? rank : 2 * ranks - 1 - rank) * piece_length();
   }
 
-  /// The number of the piece that contains this position, and its rank.
+  /// The number of the piece on its rank that contains this position of the sequence.
   constexpr std::int64_t piece_with(std::int64_t position) const {
     return position / piece_length() < ranks ? 0 : 1;
   }
+  /// The rank whose pieces contain this position.
   constexpr std::int64_t rank_with(std::int64_t position) const {
     const std::int64_t chunk = position / piece_length();
     return chunk < ranks ? chunk : 2 * ranks - 1 - chunk;

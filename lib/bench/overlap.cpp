@@ -178,10 +178,10 @@ std::vector<TimedStep> time_steps(const Config& config, const Plan& plan, const 
 }
 
 /// Alternates `rounds` times between `steps` steps of each run, on the wire of `result`, which gets
-/// the medians. exposed(step, rows) is the wire's cost in a step.
-template <class Exposed>
+/// the medians. cost(step, rows) is the wire's exposed time in a step.
+template <class Cost>
 void measure_in_turns(const BenchSetup& blocking, const BenchSetup& overlapped, int rounds,
-                      int steps, const Exposed& exposed, OverlapResult& result) {
+                      int steps, const Cost& cost, OverlapResult& result) {
   std::vector<TimedStep> waiting, hiding;
   const auto add = [&](const BenchSetup& run, std::vector<TimedStep>& to) {
     std::ranges::move(time_steps(run.config, run.plan, result.wire, steps), std::back_inserter(to));
@@ -190,9 +190,9 @@ void measure_in_turns(const BenchSetup& blocking, const BenchSetup& overlapped, 
     add(blocking, waiting);
     add(overlapped, hiding);
   }
-  const auto exposed_of = [&exposed](const BenchSetup& run) {
-    return [&exposed, &rows = run.plan.stages.front().actions](const TimedStep& step) {
-      return exposed(step, rows);
+  const auto exposed_of = [&cost](const BenchSetup& run) {
+    return [&cost, &rows = run.plan.stages.front().actions](const TimedStep& step) {
+      return cost(step, rows);
     };
   };
   result.blocking_exposed_seconds = median_of(waiting, exposed_of(blocking));

@@ -26,8 +26,8 @@ struct TimedStep {
 Plan plan_on_threads(const Config& config);
 
 // How runs are measured on an emulated wire, unless the caller says otherwise.
-inline constexpr double gradient_share =
-    0.6;                                    // wire time of gradient sums, relative to the backward
+/// The wire time of gradient sums, relative to the backward.
+inline constexpr double gradient_share = 0.6;
 inline constexpr double wire_alpha = 2e-5;  // seconds
 inline constexpr int steps_of_a_round = 5;
 

@@ -97,7 +97,8 @@ class Engine {
   void broadcast_parameters();
   RowHook forward_hook();  // calls Hooks::after_forward; empty if that is not set
   RowHook backward_hook();
-  /// A hook of the input, called after the device has done its work; empty without the hook.
+  /// A hook of the input, called after the device has done its work; empty without the hook. Keeps
+  /// a reference to `hook`.
   template <class... Arguments>
   std::function<void(Arguments...)> settled(const std::function<void(Arguments...)>& hook) const;
   /// Every rank's pair, in rank order; valid until the next call. Collective.

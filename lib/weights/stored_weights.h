@@ -55,8 +55,9 @@ void convert_values(DType dtype, const char* stored, std::int64_t count, float* 
 /// Converts fp32 values to stored ones, fp32 or bf16.
 void store_values(DType dtype, const float* from, std::int64_t count, char* stored);
 
-/// Formats of one byte, which no Tensor has: a sign, 4 bits of exponent and 3 of fraction; 8 bits
-/// of exponent, powers of two for scales. Both have NaN, neither has infinity.
+/// Formats of one byte, which no Tensor has. Both have NaN, neither has infinity.
+///   e4m3  a sign, 4 bits of exponent, 3 of fraction
+///   e8m0  8 bits of exponent: powers of two, for scales
 using ByteFormat = OneOf<"none|e4m3|e8m0">;
 
 /// A stored row-major matrix of `width` columns; `bytes` reads from its byte `begin` on.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <ostream>
 
 #include "base/error.h"
@@ -31,12 +30,6 @@ struct Call {
   Tensor input, output;
   std::function<float(std::int64_t element)> expected;
 };
-
-std::vector<int> all_ranks(const World& world) {
-  std::vector<int> ranks(static_cast<std::size_t>(world.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 class Collectives {
  public:
@@ -173,7 +166,7 @@ std::vector<std::int64_t> sizes_of(const CommBench& options, int ranks) {
 }
 
 std::vector<CollectiveSpeed> measure_collectives(World& world, const CommBench& options) {
-  return measure_collectives(world, options, all_ranks(world));
+  return measure_collectives(world, options, world.all_ranks());
 }
 
 std::vector<CollectiveSpeed> measure_collectives(World& world, const CommBench& options,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <optional>
 
 #include "base/error.h"
@@ -51,7 +50,7 @@ class Contention {
       : devices_(world, options.device, options.deadline_seconds,
                  options.share_devices ? DeviceSharing::nccl : DeviceSharing::none),
         everyone_(world.everyone("contention values")),
-        group_(devices_.group("contention", all_of(world), Lane::layers, Carries::all)),
+        group_(devices_.group("contention", world.all_ranks(), Lane::layers, Carries::all)),
         compute_(options.device, "compute", Stream::Mode::run_inline),
         sums_(options.device, "sums", Stream::Mode::queued),
         scratch_(options.device, {{"scratch", {plan.scratch_bytes()}, DType::u8}}),
@@ -91,11 +90,6 @@ class Contention {
  private:
   static constexpr std::int64_t summed = 1 << 20;  // values, 4 MiB
 
-  static Ranks all_of(const World& world) {
-    Ranks ranks(static_cast<std::size_t>(world.size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return ranks;
-  }
   static std::int64_t size_of_product(DeviceKind device) {
     return device == DeviceKind::cpu ? 512 : 4096;
   }

@@ -18,8 +18,10 @@
 
 namespace trainctl {
 
-/// The kind of measurements behind a predicted time: by `trainctl bench device` on this machine;
-/// constants fitted to tables of measurements of this type of device; none, only the data sheet.
+/// The kind of measurements behind a predicted time.
+///   measured here  by `trainctl bench device` on this machine
+///   device table   constants fitted to tables of measurements of this type of device
+///   data sheet     no measurements, only the data sheet
 using Trust = OneOf<"measured here|device table|data sheet">;
 /// The expected relative error of the time of a step: 0.03, 0.08 or 0.30.
 double expected_error(Trust trust);

@@ -130,8 +130,9 @@ struct CpCommTypes {
 
 enum class PipelineScheduler : std::uint8_t { one_f_one_b, gpipe, zb_h1, zb_v };
 
-/// The stage of each chunk of the model, in the order of the forward pass: from the first stage to
-/// the last, then again from the first; or from the first to the last, then back to the first.
+/// The stage of each chunk of the model, in the order of the forward pass.
+///   round_robin  from the first stage to the last, then again from the first
+///   down_and_up  from the first stage to the last, then back to the first
 using ChunkRoute = OneOf<"round_robin|down_and_up">;
 
 struct ScheduleTraits {

@@ -84,7 +84,8 @@ class FormSavings {
 };
 
 /// The number of micro-batches that each unit keeps at the end of the F after which `blocks` of a
-/// stage keep the most. Sets `fullest` to this F, unless it is nullptr.
+/// stage keep the most: by unit, up to the last of `blocks`; 0 for units that are not in `blocks`.
+/// Sets `fullest` to this F, unless it is nullptr.
 std::vector<std::int64_t> kept_at_most(const StagePlan& rows, const std::vector<int>& blocks,
                                        Action* fullest = nullptr);
 /// The fewest bytes that a rank of the stage needs for its passes at that moment, besides the bytes

@@ -31,8 +31,13 @@ struct MemoryModelInput {
 // in Large Transformer Models" (arXiv 2205.05198), table 2 and section 4.3: 16-bit activations, an
 // MLP of 4 h, dropout everywhere and attention scores that are stored.
 
-/// The rows of table 2, in its order: s b h (34 + 5 a s / h); s b h (10 + 24 / t + 5 a s / (h t));
-/// s b h / t (34 + 5 a s / h); s b h (10 + 24 / t); s b h / t 34; s b h 2.
+/// The rows of table 2, in its order.
+///   none                       s b h (34 + 5 a s / h)
+///   tensor                     s b h (10 + 24 / t + 5 a s / (h t))
+///   tensor_sequence            s b h / t (34 + 5 a s / h)
+///   tensor_selective           s b h (10 + 24 / t)
+///   tensor_sequence_selective  s b h / t 34
+///   full                       s b h 2
 using Technique =
     OneOf<"none|tensor|tensor_sequence|tensor_selective|tensor_sequence_selective|full">;
 /// The name in output: "tensor and sequence".

@@ -339,8 +339,8 @@ class Search {
   const Config& config_;
   const Site& site_;
   std::vector<Suggestion> all_;
-  std::vector<Diagnostic>
-      others_;  // errors of the given sizes that are not about sizes, which no sizes cure
+  // Errors of the given sizes that are not about sizes, which no sizes cure.
+  std::vector<Diagnostic> others_;
 };
 
 }  // namespace

@@ -25,8 +25,8 @@ inline constexpr std::size_t max_combinations = 100'000;
 template <class Chosen>
 struct Selection {
   std::vector<Chosen> chosen;
-  std::map<std::string, std::vector<std::string>>
-      skipped;                               // code of a rule -> names of the refused
+  /// By code of a rule: the names of the refused.
+  std::map<std::string, std::vector<std::string>> skipped;
   std::map<std::string, std::string> rules;  // code -> first message of the rule
 
   void skip(const std::string& name, const Diagnostic& rule) {

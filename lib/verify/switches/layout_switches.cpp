@@ -15,8 +15,8 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-/// Sets `key` if `word` is the only word of a switch; returns whether it is.
-bool sets(std::string_view word, std::string_view own, bool& key) {
+/// Sets `key` to true if `word` is `own`, the only word of a switch; returns whether it is.
+bool set_by_word(std::string_view word, std::string_view own, bool& key) {
   if (word == own) key = true;
   return word == own;
 }
@@ -60,7 +60,7 @@ Words expert_chunk_words(const Config& config, const LayoutSizes& sizes) {
 
 /// Sends rows during passes of other micro-batches.
 bool apply_expert_overlap(std::string_view word, Config& config) {
-  return sets(word, "ep_overlap", config.moe.overlap_expert_parallel_comm);
+  return set_by_word(word, "ep_overlap", config.moe.overlap_expert_parallel_comm);
 }
 
 Words expert_overlap_words(const Config& config, const LayoutSizes& sizes) {
@@ -169,7 +169,7 @@ Words mlp_split_words(const Config&, const LayoutSizes& sizes) {
 
 /// Exchanges tokens for heads in one all-to-all.
 bool apply_moves(std::string_view word, Config& config) {
-  return sets(word, "alltoall", config.parallel.enable_alltoall);
+  return set_by_word(word, "alltoall", config.parallel.enable_alltoall);
 }
 
 Words move_words(const Config&, const LayoutSizes& sizes) {
@@ -225,7 +225,7 @@ Words message_words(const Config&, const LayoutSizes& sizes) {
 }
 
 bool apply_outputs(std::string_view word, Config& config) {
-  return sets(word, "deallocated", config.parallel.pipeline.deallocate_outputs);
+  return set_by_word(word, "deallocated", config.parallel.pipeline.deallocate_outputs);
 }
 
 Words output_words(const Config&, const LayoutSizes& sizes) {
@@ -435,7 +435,7 @@ Words tensor_overlap_words(const Config&, const LayoutSizes& sizes) {
 }
 
 bool apply_late_weights(std::string_view word, Config& config) {
-  return sets(word, "delayw", config.parallel.delay_wgrad_compute);
+  return set_by_word(word, "delayw", config.parallel.delay_wgrad_compute);
 }
 
 Words late_weight_words(const Config&, const LayoutSizes& sizes) {
@@ -485,7 +485,7 @@ Words key_words(const Config&, const LayoutSizes& sizes) {
 
 /// Shortens micro-batches to their longest document, if each sequence has one document.
 bool apply_lengths(std::string_view word, Config& config) {
-  return sets(word, "variable", config.parallel.pipeline.variable_seq_lengths);
+  return set_by_word(word, "variable", config.parallel.pipeline.variable_seq_lengths);
 }
 
 Words length_words(const Config& config, const LayoutSizes&) {
