@@ -31,7 +31,7 @@ std::vector<std::string> table_rows(std::string_view table);
 /// Texts as "a, b and c", where `last` is " and ".
 std::string listed(const std::vector<std::string>& texts, std::string_view last);
 
-/// The items with `between` between them, also beside empty items; `text_of` gives the text of an
+/// The items with `between` between them, also around empty items; `text_of` gives the text of an
 /// item, if it is not one.
 template <class Items, class TextOf = std::identity>
 std::string joined(const Items& items, std::string_view between, const TextOf& text_of = {}) {

@@ -23,7 +23,7 @@ void add_foreign(std::string_view section, std::string_view row, std::vector<For
   const std::string_view word = take_until(keys, " ");
   const auto answer = std::ranges::find(words_of<ForeignKey::Answer>, word, &Word::text);
   require(answer != words_of<ForeignKey::Answer>.end(), ExitCode::internal,
-          formatted("foreign.txt: '{}' is no answer", word));
+          formatted("foreign.txt: unknown answer '{}'", word));
   while (!keys.empty()) {
     std::string_view plain = take_until(keys, " ");
     const std::string_view key = take_until(plain, "=");

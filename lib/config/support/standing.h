@@ -45,7 +45,7 @@ void check_effect(const Config& config, const SourceMap& sources, Diagnostics& d
 // counterpart in our schema. They are recognised so that errors and warnings can explain them.
 
 struct ForeignKey {
-  /// What the key asks for.
+  /// How the key is answered.
   ///   not_built  values other than the plain ones ask for a feature that is not built
   ///   changes    they would change model, data, optimizer, schedule or start: an error
   ///   idle       it has no effect here: ignored with a warning in a MindFormers file

@@ -30,7 +30,7 @@ UpstreamKey upstream_row(std::string_view text) {
   const std::string_view conversion = path.empty() ? "same" : take_until(path, "}");
   const auto how = std::ranges::find(words_of<Conversion>, conversion, &Word::text);
   require(how != words_of<Conversion>.end(), ExitCode::internal,
-          formatted("upstream_keys.txt: '{}' is no conversion", conversion));
+          formatted("upstream_keys.txt: unknown conversion '{}'", conversion));
   row.conversion = Conversion(how->value);
   return row;
 }

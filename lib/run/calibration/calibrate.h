@@ -55,7 +55,7 @@ struct Calibration {
 /// figures; not written if "". Throws Error{bad_data} for rows that cannot be read.
 Calibration calibrate(const std::string& rows, const std::string& device_out,
                       const std::string& software_out);
-/// The same without fitting: only the errors of the shipped figures.
+/// Does this without fitting: finds only the errors of the shipped figures.
 Calibration errors_of_shipped(const std::string& rows);
 
 }  // namespace trainctl
