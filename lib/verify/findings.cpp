@@ -230,7 +230,7 @@ void Findings::take(const Subject& subject, const Whole& whole, const Farthest& 
   where.tensor = whole.name;
   where.index = index_of(element.at, whole.shape);
   where.error = error_of(element.difference, scale);
-  where.bound = std::max(subject.bound, std::min(subject.min_bound / scale, 0.25));
+  where.bound = std::max(subject.bound, std::min(subject.min_bound / scale, 0.5));
   take(where, {subject.step, static_cast<std::int64_t>(subject.phase), whole.place, rank_});
 }
 

@@ -34,6 +34,8 @@ constexpr double free_roundings_apart = 4;
 /// This factor for loss and norm late in a day: few runs may be close by chance, and in 16 bits
 /// a layout also rounds partial sums, unlike any run of the single rank.
 constexpr double free_figures_apart = 8;
+/// This factor for gradients, of which a few terms that cancel in 16 bits may be most.
+constexpr double free_gradients_apart = 16;
 
 /// The start of a run and the folder of its checkpoint.
 struct Session {
@@ -310,7 +312,7 @@ class FreeRun {
       const std::vector<float>& whole = expected.gradients.at(spec.name);
       const HeldPart held{store().gradient(index), at(owners(), index).summed};
       subject.min_bound =
-          free_roundings_apart * mean_in(held.part, spec, rounding.gradients.at(spec.name));
+          free_gradients_apart * mean_in(held.part, spec, rounding.gradients.at(spec.name));
       findings_.compare_mean(subject, spec, whole, held, std::max(mean_distance(whole), min_scale));
       ++subject.row;
     }
