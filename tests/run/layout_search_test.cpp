@@ -40,6 +40,11 @@ ArrangementSearch search_of(const ReadResult& read, std::int64_t ranks, double g
   return search;
 }
 
+/// A search with frontier, refusals and others than the best; smaller in a brief run.
+ArrangementSearch sample_search(const ReadResult& read) {
+  return search_of(read, brief() ? 2 : 4, brief() ? 0.08 : 0.062);
+}
+
 /// The search alone, without the comparisons with the best.
 SearchedArrangements best_of(const ArrangementSearch& search) {
   const auto machine = machine_of(search.config.cluster, search.site.world_size);
@@ -325,7 +330,7 @@ TEST_CASE("a search of Llama 1.3B on sixteen ranks plans forty layouts to find t
 
 TEST_CASE("threads do not change what a search finds") {
   const ReadResult read = small_file({});
-  const ArrangementSearch search = search_of(read, brief() ? 2 : 4, brief() ? 0.08 : 0.062);
+  const ArrangementSearch search = sample_search(read);
   const std::string one = print_search_json(search_layouts(search));
   for (const int threads : {2, 4}) {
     set_thread_count(threads);
@@ -336,7 +341,7 @@ TEST_CASE("threads do not change what a search finds") {
 
 TEST_CASE("what a search tells of layouts next to the best is what its layouts take") {
   const ReadResult read = small_file({});
-  const ArrangementSearch search = search_of(read, 4, 0.062);
+  const ArrangementSearch search = sample_search(read);
   const SearchedArrangements searched = search_layouts(search);
   CHECK(searched.outcomes.size() == searched.space);
 
@@ -498,7 +503,7 @@ TEST_CASE("the page has every field of a search") {
     }
   }
   std::set<std::string> printed;
-  const std::string text = print_search_json(search_layouts(search_of(small_file({}), 4, 0.062)));
+  const std::string text = print_search_json(search_layouts(sample_search(small_file({}))));
   const auto json = nlohmann::json::parse(text);
   for (const auto& [key, value] : json["search"].items()) printed.insert(key);
   CHECK(printed == documented);
