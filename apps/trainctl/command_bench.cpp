@@ -41,6 +41,16 @@ bool read_request(CommandLine& line, const Arguments& arguments, BenchRequest& r
   return true;
 }
 
+/// As read_request for a benchmark of one process: more of them would disturb each other.
+bool read_alone(CommandLine& line, const Arguments& arguments, BenchRequest& request) {
+  if (!read_request(line, arguments, request)) return false;
+  const int size = launched_as().size;
+  if (size > 1) {
+    line.refuse(formatted("measures in one process, but {} were started: leave out mpirun", size));
+  }
+  return true;
+}
+
 int run_step(const Arguments& arguments) {
   CommandLine line("Alternates training steps with a replay of their matrix products.",
                    "trainctl bench step");
@@ -54,7 +64,7 @@ int run_step(const Arguments& arguments) {
                    "Alternate with steps in which this value is replaced, instead; repeatable");
   bool by_op = false;
   line.add_flag("--by-op", by_op, "Time each operation of the step while it runs, instead");
-  if (!read_request(line, arguments, request)) return 0;
+  if (!read_alone(line, arguments, request)) return 0;
   if (by_op && !changes.empty()) line.refuse("--by-op and --against exclude each other");
   if (!request.json_file.empty() && !changes.empty()) line.refuse("--json is not for --against");
   if (by_op) {
@@ -75,7 +85,7 @@ int run_ops(const Arguments& arguments) {
                 "FILE");
   line.add_text("--only", request.only, "Only cases whose names match this regular expression",
                 "PATTERN");
-  if (!read_request(line, arguments, request)) return 0;
+  if (!read_alone(line, arguments, request)) return 0;
   bench_ops(request, std::cout);
   return 0;
 }
@@ -85,7 +95,7 @@ int run_experts(const Arguments& arguments) {
                    "trainctl bench experts");
   BenchRequest request;
   line.add_whole_number("--pairs", request.pairs, "Number of turns; default 7", 1, 1'000'000);
-  if (!read_request(line, arguments, request)) return 0;
+  if (!read_alone(line, arguments, request)) return 0;
   bench_experts(request, std::cout);
   return 0;
 }
@@ -188,7 +198,7 @@ int run_checkpoints(const Arguments& arguments) {
   line.add_text("--directory", directory, "Where to write: a directory on the disk to measure",
                 "DIR");
   line.add_whole_number("--ranks", ranks, "Ranks that load, as threads; default 2", 2, 1024);
-  if (!read_request(line, arguments, request)) return 0;
+  if (!read_alone(line, arguments, request)) return 0;
   bench_checkpoint(request, directory, ranks, std::cout);
   return 0;
 }

@@ -162,7 +162,7 @@ TEST_CASE("what train cannot do yet validate refuses as train does, and plan sho
   CHECK(contains(trained.err, "error[not-built]"));
 }
 
-TEST_CASE("a command under a launcher does not start ranks of its own") {
+TEST_CASE("a command under a launcher starts no ranks of its own, and none measures alone") {
   const TempDir dir;
   const std::string file = dir.write("a.yaml", small_config());
   const Outcome both =
@@ -171,6 +171,10 @@ TEST_CASE("a command under a launcher does not start ranks of its own") {
   INFO(both.err);
   CHECK(both.exit_code == 2);
   CHECK(contains(both.err, "--local-ranks starts ranks, and Open MPI has started 2 already"));
+  const Outcome bench = trainctl({"bench", "step", "--config", file},
+                                 {"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2"});
+  CHECK(bench.exit_code == 2);
+  CHECK(contains(bench.err, "measures in one process, but 2 were started: leave out mpirun"));
 }
 
 TEST_CASE("a plan needs a model and nothing else") {
