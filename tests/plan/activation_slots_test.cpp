@@ -169,7 +169,7 @@ void check_counts(const Plan& plan, const Config& config, int stage) {
 }
 
 double idle_seconds(Scheduler scheduler, const PipelineSizes& sizes) {
-  Pipeline pipeline(scheduler, sizes);
+  SamplePipeline pipeline(scheduler, sizes);
   for (ScheduleInput& input : pipeline.inputs) {
     input.messages.keeps_outputs = true;
     if (!traits_of(scheduler).batches) input.messages.mode = MessageMode::single;

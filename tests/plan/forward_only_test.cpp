@@ -20,8 +20,8 @@ ScheduleInput forward_stage(const PipelineSizes& sizes, int stage, MessageMode m
   return input;
 }
 
-Pipeline forward_passes(const PipelineSizes& sizes, MessageMode mode, ChunkRoute route) {
-  Pipeline pipeline;
+SamplePipeline forward_passes(const PipelineSizes& sizes, MessageMode mode, ChunkRoute route) {
+  SamplePipeline pipeline;
   pipeline.inner = 2;
   for (int stage = 0; stage < sizes.stages; ++stage) {
     pipeline.inputs.push_back(forward_stage(sizes, stage, mode, route));
@@ -30,7 +30,7 @@ Pipeline forward_passes(const PipelineSizes& sizes, MessageMode mode, ChunkRoute
   return pipeline;
 }
 
-Simulation passed(const Pipeline& pipeline) {
+Simulation passed(const SamplePipeline& pipeline) {
   SimulationInput input = pipeline.simulation();
   input.cost = unit_cost;
   return simulate(input);
@@ -49,7 +49,7 @@ TEST_CASE("a forward pass is legal on every pipeline") {
        {MessageMode::single, MessageMode::batched, MessageMode::overlapped}) {
     for (int stages = 1; stages <= 4; ++stages) {
       for (int chunks = 1; chunks <= 3; ++chunks) {
-        const Pipeline pipeline =
+        const SamplePipeline pipeline =
             forward_passes({.stages = stages, .chunks = chunks, .width = 2}, mode, "round_robin");
         const Simulation result = passed(pipeline);
         INFO(stages << " stages, " << chunks << " chunks: " << first_of(result.violations));
@@ -62,19 +62,19 @@ TEST_CASE("a forward pass is legal on every pipeline") {
 
 TEST_CASE("what is wrong in a forward pass is named") {
   const PipelineSizes sizes{.stages = 2, .width = 2};
-  const Pipeline good = forward_passes(sizes, MessageMode::single, "round_robin");
+  const SamplePipeline good = forward_passes(sizes, MessageMode::single, "round_robin");
   CHECK(texts(good.rows[0]) == Texts{"fetch 0.0", "F0.0[0,2)", "send_forward 0.0"});
-  Pipeline cut = good;
+  SamplePipeline cut = good;
   cut.rows[0][1].end = 1;
   CHECK(first_of(passed(cut).violations).find("send_forward 0.0: is sent before F has made it") !=
         std::string::npos);
-  Pipeline unsent = good;
+  SamplePipeline unsent = good;
   unsent.rows[0].pop_back();
   CHECK(first_of(passed(unsent).violations).find("is never sent") != std::string::npos);
-  Pipeline back = good;
+  SamplePipeline back = good;
   back.rows[1].push_back({.kind = ActionKind::backward_input, .begin = 2, .end = 4});
   CHECK(first_of(passed(back).violations).find("is not of a forward pass") != std::string::npos);
-  Pipeline idle = good;
+  SamplePipeline idle = good;
   idle.rows[1].pop_back();
   CHECK(first_of(passed(idle).violations).find("F of all units of chunk 0 has not run") !=
         std::string::npos);

@@ -113,7 +113,7 @@ TEST_CASE("pipelines with legs are proven, with one forward more in their warm-u
           CAPTURE(stages, chunks, microbatches, static_cast<int>(mode));
           const PipelineSizes sizes{
               .stages = stages, .chunks = chunks, .microbatches = microbatches, .width = 2};
-          Pipeline pipeline;
+          SamplePipeline pipeline;
           pipeline.inner = 2;
           for (int stage = 0; stage < stages; ++stage) {
             ScheduleInput input = stage_input(sizes, stage);

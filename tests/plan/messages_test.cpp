@@ -16,8 +16,9 @@ using Texts = std::vector<std::string>;
 using Scheduler = PipelineScheduler;
 
 /// The pipeline's rows as the mode has them.
-Pipeline arranged(Scheduler scheduler, const PipelineSizes& sizes, const MessageRules& rules) {
-  Pipeline pipeline(scheduler, sizes);
+SamplePipeline arranged(Scheduler scheduler, const PipelineSizes& sizes,
+                        const MessageRules& rules) {
+  SamplePipeline pipeline(scheduler, sizes);
   for (std::size_t stage = 0; stage < pipeline.rows.size(); ++stage) {
     ScheduleInput& input = pipeline.inputs[stage];
     input.messages = rules;
@@ -26,7 +27,7 @@ Pipeline arranged(Scheduler scheduler, const PipelineSizes& sizes, const Message
   return pipeline;
 }
 
-Simulation played(const Pipeline& pipeline, double message = 0) {
+Simulation played(const SamplePipeline& pipeline, double message = 0) {
   SimulationInput input = pipeline.simulation();
   input.cost = [message](const RankRows& rank, const Action& action) {
     return is_receive(action.kind) ? message : unit_cost(rank, action);
@@ -77,7 +78,7 @@ TEST_CASE("single messages: sends come before awaited receives", "[messages]") {
   };
   CHECK(after_weight({.mode = MessageMode::single}) ==
         Texts{"send_backward 0.0", "receive_forward 1.0"});
-  Pipeline swapped(Scheduler::one_f_one_b, sizes);
+  SamplePipeline swapped(Scheduler::one_f_one_b, sizes);
   std::vector<Action>& rows = swapped.rows[1];
   for (std::size_t i = 0; i + 1 < rows.size(); ++i) {
     if (rows[i].kind == ActionKind::send_backward && is_receive(rows[i + 1].kind)) {
@@ -93,7 +94,7 @@ TEST_CASE("single messages: sends come before awaited receives", "[messages]") {
 
 TEST_CASE("an overlapped receive is posted one pass ahead and waited for by a row", "[messages]") {
   const MessageRules overlapped{.mode = MessageMode::overlapped};
-  const Pipeline pipeline =
+  const SamplePipeline pipeline =
       arranged(Scheduler::gpipe, {.stages = 2, .microbatches = 2}, overlapped);
   CHECK(short_names(pipeline.rows[0]) ==
         Texts{"fetch 0.0", "F0.0", "send_forward 0.0", "fetch 1.0", "receive_backward 0.0", "F1.0",
@@ -103,7 +104,7 @@ TEST_CASE("an overlapped receive is posted one pass ahead and waited for by a ro
         Texts{"fetch 0.0", "receive_forward 0.0", "receive_forward 1.0", "wait_forward 0.0", "F0.0",
               "fetch 1.0", "wait_forward 1.0", "F1.0", "B0.0", "W0.0", "send_backward 0.0", "B1.0",
               "W1.0", "send_backward 1.0", "step"});
-  const Pipeline chunks =
+  const SamplePipeline chunks =
       arranged(Scheduler::one_f_one_b, {.stages = 2, .chunks = 2, .microbatches = 4}, overlapped);
   const Texts names = short_names(chunks.rows[0]);
   const auto at = std::find(names.begin(), names.end(), "B0.1");
@@ -155,7 +156,7 @@ TEST_CASE("every way of exchanging messages is proven for every schedule", "[mes
 
 TEST_CASE("neighbours that both receive first hang one by one, not in a batch", "[messages]") {
   for (const MessageMode mode : {MessageMode::batched, MessageMode::single}) {
-    Pipeline pipeline =
+    SamplePipeline pipeline =
         arranged(Scheduler::one_f_one_b, {.stages = 2, .microbatches = 3}, {.mode = mode});
     CHECK(played(pipeline).violations.empty());
     for (std::vector<Action>& rows : pipeline.rows) {
@@ -174,7 +175,7 @@ TEST_CASE("neighbours that both receive first hang one by one, not in a batch", 
 
 TEST_CASE("a receive whose send was removed is found in every mode", "[messages]") {
   for (const MessageMode mode : modes) {
-    Pipeline pipeline =
+    SamplePipeline pipeline =
         arranged(Scheduler::gpipe, {.stages = 3, .microbatches = 2}, {.mode = mode});
     auto& rows = pipeline.rows[1];
     rows.erase(std::find_if(rows.begin(), rows.end(), [](const Action& row) {
@@ -188,8 +189,8 @@ TEST_CASE("a receive whose send was removed is found in every mode", "[messages]
 
 TEST_CASE("an overlapped pass without its wait row is found", "[messages]") {
   const auto without = [](ActionKind kind) {
-    Pipeline pipeline = arranged(Scheduler::gpipe, {.stages = 2, .microbatches = 2},
-                                 {.mode = MessageMode::overlapped});
+    SamplePipeline pipeline = arranged(Scheduler::gpipe, {.stages = 2, .microbatches = 2},
+                                       {.mode = MessageMode::overlapped});
     for (std::vector<Action>& rows : pipeline.rows) {
       std::erase_if(rows,
                     [&](const Action& row) { return row.kind == kind && row.microbatch == 1; });

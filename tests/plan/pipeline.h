@@ -49,15 +49,15 @@ inline std::vector<BucketSum> reduced(const std::vector<int>& units) {
 }
 
 /// The rows of every stage; they are played from here.
-struct Pipeline {
+struct SamplePipeline {
   std::vector<ScheduleInput> inputs;
   std::vector<std::vector<Action>> rows;
   std::vector<std::vector<BucketSum>> buckets;
   int replicas = 1;
   int inner = 1;
 
-  Pipeline() = default;
-  Pipeline(PipelineScheduler scheduler, const PipelineSizes& sizes) {
+  SamplePipeline() = default;
+  SamplePipeline(PipelineScheduler scheduler, const PipelineSizes& sizes) {
     for (int stage = 0; stage < sizes.stages; ++stage) {
       inputs.push_back(stage_input(sizes, stage, traits_of(scheduler).route));
       rows.push_back(make_schedule(scheduler, inputs.back()));

@@ -17,7 +17,7 @@ TEST_CASE("groups larger than the pipeline take slots early", "[pipeline]") {
   for (const Peak& peak : {Peak{4, 11, 5}, Peak{6, 15, 7}, Peak{8, 19, 9}}) {
     const PipelineSizes sizes{
         .stages = 4, .chunks = 2, .microbatches = 24, .group_size = peak.group};
-    const Pipeline pipeline(Scheduler::one_f_one_b, sizes);
+    const SamplePipeline pipeline(Scheduler::one_f_one_b, sizes);
     INFO("group " << peak.group);
     CHECK(peak_microbatches(pipeline.rows[0]) == peak.first_slots);
     CHECK(peak_microbatches(pipeline.rows[3]) == peak.last_slots);
@@ -26,7 +26,8 @@ TEST_CASE("groups larger than the pipeline take slots early", "[pipeline]") {
 
 TEST_CASE("ranks that share layers and replicas prove together", "[pipeline]") {
   for (const ScheduleTraits& schedule : schedules) {
-    Pipeline pipeline(schedule.value, {.stages = 4, .chunks = 2, .microbatches = 8, .width = 2});
+    SamplePipeline pipeline(schedule.value,
+                            {.stages = 4, .chunks = 2, .microbatches = 8, .width = 2});
     for (ScheduleInput& input : pipeline.inputs) {
       if (!schedule.batches) input.messages.mode = MessageMode::single;
     }

@@ -79,7 +79,7 @@ struct Sweep {
     return play(scheduler, sizes, single ? MessageMode::single : MessageMode::batched);
   }
   Simulation play(Scheduler scheduler, const PipelineSizes& sizes, MessageMode mode) {
-    Pipeline pipeline(scheduler, sizes);
+    SamplePipeline pipeline(scheduler, sizes);
     for (std::size_t stage = 0; stage < pipeline.rows.size(); ++stage) {
       ScheduleInput& input = pipeline.inputs[stage];
       input.messages = {.mode = mode, .keeps_outputs = true};
@@ -148,7 +148,7 @@ TEST_CASE("schedules have their names", "[pipeline]") {
 }
 
 TEST_CASE("1F1B of two stages, row by row", "[pipeline]") {
-  const Pipeline pipeline(Scheduler::one_f_one_b, {.stages = 2, .microbatches = 3});
+  const SamplePipeline pipeline(Scheduler::one_f_one_b, {.stages = 2, .microbatches = 3});
   CHECK(short_names(pipeline.rows[0]) ==
         Texts{"fetch 0.0", "F0.0", "fetch 1.0", "send_forward 0.0", "F1.0", "send_forward 1.0",
               "receive_backward 0.0", "B0.0", "W0.0", "fetch 2.0", "F2.0", "send_forward 2.0",
@@ -163,7 +163,7 @@ TEST_CASE("1F1B of two stages, row by row", "[pipeline]") {
 
 TEST_CASE("interleaved chunks in Megatron's worked examples", "[pipeline]") {
   const auto order = [](const PipelineSizes& sizes, std::size_t stage) {
-    const Pipeline pipeline(Scheduler::one_f_one_b, sizes);
+    const SamplePipeline pipeline(Scheduler::one_f_one_b, sizes);
     return short_names(only(pipeline.rows[stage], ActionKind::forward, ActionKind::backward_input));
   };
   const PipelineSizes even{.stages = 2, .chunks = 2, .microbatches = 4};
@@ -201,7 +201,7 @@ TEST_CASE("orders equal Megatron's for every rank", "[pipeline]") {
         for (int group :
              chunks == 1 ? std::vector<int>{stages} : legal_groups(stages, microbatches)) {
           const PipelineSizes sizes{stages, chunks, microbatches, group};
-          const Pipeline pipeline(Scheduler::one_f_one_b, sizes);
+          const SamplePipeline pipeline(Scheduler::one_f_one_b, sizes);
           for (int rank = 0; rank < stages; ++rank) {
             const auto& rows = pipeline.rows[static_cast<std::size_t>(rank)];
             check_order(rows, sizes);
@@ -324,7 +324,7 @@ TEST_CASE("refined pipelines reduce every bucket and stay live", "[pipeline]") {
     for (int chunks : {1, 3}) {
       if (scheduler == Scheduler::zb_h1 && chunks > 1) continue;
       const PipelineSizes sizes{.stages = 3, .chunks = chunks, .microbatches = 6, .width = 4};
-      Pipeline pipeline(scheduler, sizes);
+      SamplePipeline pipeline(scheduler, sizes);
       pipeline.replicas = 2;
       for (std::size_t stage = 0; stage < 3; ++stage) {
         std::vector<BucketSum> buckets;
@@ -349,7 +349,7 @@ TEST_CASE("refined pipelines reduce every bucket and stay live", "[pipeline]") {
 }
 
 TEST_CASE("a chunk without units hands on what it gets", "[pipeline]") {
-  Pipeline pipeline(Scheduler::one_f_one_b, {.stages = 3, .microbatches = 4, .width = 2});
+  SamplePipeline pipeline(Scheduler::one_f_one_b, {.stages = 3, .microbatches = 4, .width = 2});
   pipeline.inputs[1].units = {{2, 2}};
   pipeline.inputs[2].units = {{2, 4}};
   for (std::size_t stage = 0; stage < 3; ++stage) {
@@ -364,7 +364,7 @@ TEST_CASE("a chunk without units hands on what it gets", "[pipeline]") {
 }
 
 TEST_CASE("a broken schedule shows its shortest cycle", "[pipeline]") {
-  Pipeline pipeline(Scheduler::one_f_one_b, {.stages = 4, .microbatches = 8});
+  SamplePipeline pipeline(Scheduler::one_f_one_b, {.stages = 4, .microbatches = 8});
   // Stage 1 wants the gradient of micro-batch 0 before it sends that micro-batch on.
   std::vector<Action>& rows = pipeline.rows[1];
   const auto at = [&](const std::string& name) {

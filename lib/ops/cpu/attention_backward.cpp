@@ -175,18 +175,18 @@ class BackwardItem {
     const std::int64_t columns = row_columns(part.columns);  // as read by differentiate_row
     const auto first_row = [&](std::int64_t column) { return part.first_row(column); };
     const auto all_units = [&](std::int64_t) { return Range{0, size_.units}; };
-    Dot::template product<Start::zero>(
+    Dot::template product<SumStart::zero>(
         rows, columns,
         {block.q, size_.row_units(), 1, k_columns_, block_keys, weights_, block_keys}, first_row,
         all_units);
-    Dot::template product<Start::zero>(
+    Dot::template product<SumStart::zero>(
         rows, columns,
         {block.d_out, size_.row_units(), 1, v_columns_, block_keys, d_scores_, block_keys},
         first_row, all_units);
     for (std::int64_t row = 0; row < rows; ++row) differentiate_row(block, part, row);
     const auto row_zero = [](std::int64_t) { return std::int64_t{0}; };
     if (wanted.queries) {
-      Dot::template product<Start::keep>(
+      Dot::template product<SumStart::keep>(
           rows, size_.padded,
           {d_score_rows_, block_keys / Dot::depth, 1, k_, size_.padded, block.dq, size_.padded},
           row_zero, [&](std::int64_t row) {
@@ -200,11 +200,11 @@ class BackwardItem {
       return Range{part.first_row(column) / Dot::depth,
                    (block.place.count + Dot::depth - 1) / Dot::depth};
     };
-    Dot::template product<Start::keep>(
+    Dot::template product<SumStart::keep>(
         part.columns, size_.padded,
         {weight_groups_, 1, block_keys, block.d_out_groups, size_.padded, dv_ + at, size_.padded},
         row_zero, seeing_rows);
-    Dot::template product<Start::keep>(
+    Dot::template product<SumStart::keep>(
         part.columns, size_.padded,
         {d_score_groups_, 1, block_keys, block.q_groups, size_.padded, dk_ + at, size_.padded},
         row_zero, seeing_rows);

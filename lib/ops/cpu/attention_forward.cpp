@@ -101,7 +101,7 @@ class ForwardItem {
   /// Computes scores of the block's queries with the packed keys, weights, and sums of values.
   void attend(ForwardBlock<Dot>& block, const Overlap& part) {
     const std::int64_t rows = block.place.template rows<Dot>();
-    Dot::template product<Start::zero>(
+    Dot::template product<SumStart::zero>(
         rows, part.columns, {block.q, size_.row_units(), 1, k_, block_keys, scores_, block_keys},
         [&](std::int64_t column) { return part.first_row(column); },
         [&](std::int64_t) {
@@ -109,7 +109,7 @@ class ForwardItem {
         });
     if (!args_.largest.empty()) find_largest(block, part);
     for (std::int64_t row = 0; row < rows; ++row) weigh_row(block, part, row);
-    Dot::template product<Start::scaled>(
+    Dot::template product<SumStart::scaled>(
         rows, size_.padded,
         {weights_, block_keys / Dot::depth, 1, v_, size_.padded, block.out, size_.padded, rescale_},
         [](std::int64_t) { return std::int64_t{0}; },

@@ -79,7 +79,7 @@ struct TileDot : PairDot {
   static constexpr int step_values = 32;
   static constexpr std::int64_t max_transposed = 48;  // units per row if a_step is not 1
 
-  template <Start start, class FirstRow, class Steps>
+  template <SumStart start, class FirstRow, class Steps>
   static void product(std::int64_t rows, std::int64_t columns, const Panels<Unit>& panels,
                       const FirstRow& first_row_of, const Steps& steps_of) {
     for (std::int64_t row = 0; row < rows; row += row_step) {
@@ -88,7 +88,7 @@ struct TileDot : PairDot {
       strip.c += row * panels.c_row;
       const auto [begin, end] = steps_of(row);
       Range steps{begin / lanes * lanes, (end + lanes - 1) / lanes * lanes};
-      if (start == Start::scaled) scale(strip, panels.scale + row, columns);
+      if (start == SumStart::scaled) scale(strip, panels.scale + row, columns);
       alignas(64) Unit rows_of_a[row_step * max_transposed];
       if (panels.a_step != 1) gather_rows(strip, steps, rows_of_a);
       for (std::int64_t column = 0; column < columns; column += column_step) {
@@ -96,7 +96,7 @@ struct TileDot : PairDot {
         Panels<Unit> tile = strip;
         tile.b += column;
         tile.c += column;
-        multiply(tile, steps, start == Start::zero);
+        multiply(tile, steps, start == SumStart::zero);
       }
     }
   }

@@ -34,13 +34,13 @@ struct Panels {
   std::int64_t b_step;
   float* c;
   std::int64_t c_row;
-  const float* scale = nullptr;  // per row of C, for Start::scaled
+  const float* scale = nullptr;  // per row of C, for SumStart::scaled
 };
 
 /// The use of C's former contents: none; added to; or scaled by row and then added to.
-enum class Start { zero, keep, scaled };
+enum class SumStart { zero, keep, scaled };
 
-template <class Dot, Start start, int vectors>
+template <class Dot, SumStart start, int vectors>
 inline void tile_product(const Panels<typename Dot::Unit>& panels, Range steps) {
   Vector sum[tile_rows][vectors];
 #pragma GCC unroll 8
@@ -48,9 +48,9 @@ inline void tile_product(const Panels<typename Dot::Unit>& panels, Range steps) 
 #pragma GCC unroll 8
     for (int v = 0; v < vectors; ++v) {
       const float* c = panels.c + row * panels.c_row + v * vector_lanes;
-      if constexpr (start == Start::zero) {
+      if constexpr (start == SumStart::zero) {
         sum[row][v] = Vector{};
-      } else if constexpr (start == Start::keep) {
+      } else if constexpr (start == SumStart::keep) {
         sum[row][v] = *reinterpret_cast<const Vector*>(c);
       } else {
         sum[row][v] = *reinterpret_cast<const Vector*>(c) * panels.scale[row];
@@ -82,13 +82,14 @@ inline void tile_product(const Panels<typename Dot::Unit>& panels, Range steps) 
 
 /// One column of tiles of C, `vectors` vectors wide: rows [first_row, rows) in steps of tile_rows.
 /// steps_of(row) are the steps that the tile at `row` needs.
-template <class Dot, Start start, int vectors, class Steps>
+template <class Dot, SumStart start, int vectors, class Steps>
 void column_product(Panels<typename Dot::Unit> panels, std::int64_t first_row, std::int64_t rows,
                     const Steps& steps_of) {
   panels.a += first_row * panels.a_row;
   panels.c += first_row * panels.c_row;
   for (std::int64_t row = first_row; row < rows; row += tile_rows) {
-    if constexpr (start == Start::scaled) panels.scale += row == first_row ? first_row : tile_rows;
+    if constexpr (start == SumStart::scaled)
+      panels.scale += row == first_row ? first_row : tile_rows;
     tile_product<Dot, start, vectors>(panels, steps_of(row));
     panels.a += tile_rows * panels.a_row;
     panels.c += tile_rows * panels.c_row;
@@ -97,7 +98,7 @@ void column_product(Panels<typename Dot::Unit> panels, std::int64_t first_row, s
 
 /// C (+)= A B. `rows` is rounded up to tile_rows, `columns` to vector_lanes. first_row_of(column)
 /// is the first row needed in the columns that begin there, rounded down to a tile.
-template <class Dot, Start start, class FirstRow, class Steps>
+template <class Dot, SumStart start, class FirstRow, class Steps>
 void vector_product(std::int64_t rows, std::int64_t columns,
                     const Panels<typename Dot::Unit>& panels, const FirstRow& first_row_of,
                     const Steps& steps_of) {
@@ -127,7 +128,7 @@ struct VectorProducts {
   static constexpr int row_step = tile_rows;
   static constexpr int column_step = 16;
 
-  template <Start start, class FirstRow, class Steps>
+  template <SumStart start, class FirstRow, class Steps>
   static void product(std::int64_t rows, std::int64_t columns, const Panels<Unit>& panels,
                       const FirstRow& first_row_of, const Steps& steps_of) {
     vector_product<Dot, start>(rows, columns, panels, first_row_of, steps_of);
