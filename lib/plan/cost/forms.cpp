@@ -273,7 +273,7 @@ std::function<SlotBytes(const StageForms&)> slot_counter(const Plan& plan, int s
     const bool alike = input.legs.empty() && !on_host && forms.is_partial.empty();
     input.forms = forms;
     const std::vector<ActivationSpec> table = table_of(plan, stage, forms).rows;
-    return count_slots(table, alike ? repeated : rows_of(forms), input);
+    return alike ? count_slots(table, repeated, input) : count_slots(table, rows_of(forms), input);
   };
 }
 
